@@ -1,0 +1,84 @@
+"""Every error that Toolfold raises on purpose, split by who must act.
+
+    ToolfoldError               code, message, hint
+    ├── ConfigError             the operator: a config file or setting is wrong
+    ├── SandboxUnavailable      the operator: no sandbox can hold here
+    ├── ProgramError            the agent: its program or its arguments are wrong
+    │   ├── UnknownTool
+    │   ├── InvalidArguments
+    │   └── LimitExceeded       names the limit and the setting that moves it
+    ├── UpstreamError           the MCP server: it is down, late, or answered nonsense
+    │   ├── UpstreamUnavailable
+    │   └── UpstreamTimeout
+    └── SandboxDied             us: the sandbox ended without an answer
+
+The text of an error is read by a model or by a person in a hurry: short, exact, and `hint` is the next step.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ToolfoldError(Exception):
+    """The base. `code` is stable and machine-readable; `str(error)` is the message and the hint."""
+
+    code: ClassVar[str] = "toolfold"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class ConfigError(ToolfoldError):
+    code = "config"
+
+
+class SandboxUnavailable(ToolfoldError):
+    code = "sandbox_unavailable"
+
+
+class ProgramError(ToolfoldError):
+    code = "program"
+
+
+class UnknownTool(ProgramError):
+    code = "unknown_tool"
+
+
+class InvalidArguments(ProgramError):
+    code = "invalid_arguments"
+
+
+class LimitExceeded(ProgramError):
+    """`limit` is the setting's dotted name, for example `sandbox.timeout`."""
+
+    code = "limit"
+
+    def __init__(self, message: str, *, limit: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint or f"The limit is `{limit}` in the settings.")
+        self.limit = limit
+
+
+class UpstreamError(ToolfoldError):
+    code = "upstream"
+
+    def __init__(self, server: str, message: str, *, hint: str = "") -> None:
+        super().__init__(f"{server}: {message}", hint=hint)
+        self.server = server
+
+
+class UpstreamUnavailable(UpstreamError):
+    code = "upstream_unavailable"
+
+
+class UpstreamTimeout(UpstreamError):
+    code = "upstream_timeout"
+
+
+class SandboxDied(ToolfoldError):
+    code = "sandbox_died"
