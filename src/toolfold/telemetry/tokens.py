@@ -8,12 +8,12 @@ from typing import Any
 
 @cache
 def _encoder() -> Any:
-    # Loading the vocabulary takes a moment; only those who count pay for it.
-    import bpe_openai
+    # Loading the vocabulary costs 0.2 s and 60 MB; only those who count pay for it.
+    from rs_bpe.bpe import openai  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
-    return bpe_openai.get_encoding("o200k_base")
+    return openai.o200k_base()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def count(text: str) -> int:
     """How many o200k tokens `text` costs. Words that look like special tokens count as plain text."""
-    return len(_encoder().encode_ordinary(text))
+    return int(_encoder().count(text))
