@@ -1,0 +1,23 @@
+"""The demo's seven servers by name, and the configuration that starts them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from toolfold.demo.servers.hosting import DemoServer
+
+SERVERS = ("google_drive", "salesforce", "slack", "github", "supabase", "grafana", "context7")
+
+
+def build(name: str) -> DemoServer:
+    """The server `name` with fresh data. Only its own module is imported."""
+    return importlib.import_module(f"toolfold.demo.servers.{name}").server()
+
+
+def demo_servers() -> dict[str, dict[str, Any]]:
+    """`mcpServers` as in any client's config file: each server is a process of this Python."""
+    return {
+        name: {"command": sys.executable, "args": ["-m", "toolfold.demo", "serve", name]} for name in SERVERS
+    }
