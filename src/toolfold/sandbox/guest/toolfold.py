@@ -1,0 +1,25 @@
+"""The sandbox's own functions: find tools, call them by name, read resources, keep skills, report progress."""
+
+from toolfold_guest.api import (
+    File,
+    ToolError,
+    call_mcp_tool,
+    get_client,
+    get_prompt,
+    progress,
+    read_resource,
+    save_skill,
+    search_tools,
+)
+
+__all__ = [
+    "File",
+    "ToolError",
+    "call_mcp_tool",
+    "get_client",
+    "get_prompt",
+    "progress",
+    "read_resource",
+    "save_skill",
+    "search_tools",
+]

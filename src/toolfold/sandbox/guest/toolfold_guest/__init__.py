@@ -1,0 +1,1 @@
+"""What runs inside the sandbox, standard library only. The host trusts none of it."""

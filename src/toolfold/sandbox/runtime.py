@@ -1,0 +1,152 @@
+"""The sandbox's root directory: the running Python, the libraries it links to, and our guest. Nothing else.
+
+Built once per interpreter and Toolfold version, into the data directory, then only ever mounted read-only. Container
+images are made from the same folder.
+"""
+
+from __future__ import annotations
+
+import compileall
+import hashlib
+import os
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolfold.errors import SandboxUnavailable
+
+_GUEST = Path(__file__).parent / "guest"
+# Parts of the standard library that no program in a sandbox without screen, network and installer can use.
+_LEFT_OUT = {
+    "test",
+    "tests",
+    "idlelib",
+    "tkinter",
+    "turtledemo",
+    "ensurepip",
+    "lib2to3",
+    "site-packages",
+    "dist-packages",
+}
+_LEFT_OUT_FILES = re.compile(r"(_test\w*|_tkinter|_ctypes_test|xxlimited\w*)\..*so|turtle\.py|.*\.opt-\d\.pyc|.*\.a")
+_MOUNT_POINTS = ("proc", "dev", "tmp", "agent/skills", "agent/workspace", "opt/api", "opt/packages")
+_ZONEINFO = Path("/usr/share/zoneinfo")
+_FORMAT = "3"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    root: Path
+    python: str
+    """The interpreter's path inside the root."""
+    library_path: str
+    """For LD_LIBRARY_PATH: where the copied libraries are, when that is no default place."""
+
+
+def prepare(data_dir: Path) -> Runtime:
+    """The runtime for this interpreter, built if it is not there yet (about a second, once)."""
+    python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    stdlib = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix})).resolve()
+    final = data_dir / "runtime" / _key(python, stdlib)
+    listing = final / "opt/toolfold/library_path"
+    if not listing.exists():
+        _build(final, python, stdlib)
+    return Runtime(final, str(python), listing.read_text())
+
+
+def _key(python: Path, stdlib: Path) -> str:
+    digest = hashlib.sha256(f"{_FORMAT} {sys.version} {python} {python.stat().st_mtime_ns} {stdlib}".encode())
+    for path in sorted(_GUEST.rglob("*.py")):
+        digest.update(path.relative_to(_GUEST).as_posix().encode() + b"\0" + path.read_bytes())
+    return f"python{sys.version_info.major}.{sys.version_info.minor}-{digest.hexdigest()[:16]}"
+
+
+def _build(final: Path, python: Path, stdlib: Path) -> None:
+    final.parent.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix="build-", dir=final.parent))
+    root.chmod(0o755)
+    try:
+        for point in _MOUNT_POINTS:
+            (root / point).mkdir(parents=True)
+        # The mounted folder holds the tree by name, so a tree replaced outside is a tree replaced inside.
+        (root / "agent/servers").symlink_to("/opt/api/servers")
+        _copy_stdlib(stdlib, root)
+        _copy_file(python, root)
+        libraries = _libraries([python, *sorted((root / stdlib.relative_to("/") / "lib-dynload").glob("*.so"))])
+        for name, path in libraries.items():
+            _copy_file(path, root, name)
+        _copy_etc(root)
+        _copy_guest(root)
+        if _ZONEINFO.is_dir():
+            shutil.copytree(_ZONEINFO, root / _ZONEINFO.relative_to("/"), symlinks=True)
+        folders = sorted({str(name.parent) for name in libraries})
+        (root / "opt/toolfold/library_path").write_text(":".join(folders))
+        try:
+            root.rename(final)
+        except OSError:
+            # Another process built the same one first.
+            if not final.exists():
+                raise
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _copy_stdlib(stdlib: Path, root: Path) -> None:
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        inside_config = Path(folder) == stdlib
+        return {
+            name
+            for name in names
+            if name in _LEFT_OUT or _LEFT_OUT_FILES.fullmatch(name) or (inside_config and name.startswith("config-"))
+        }
+
+    target = root / stdlib.relative_to("/")
+    shutil.copytree(stdlib, target, symlinks=False, ignore=ignore, ignore_dangling_symlinks=True)
+    # Byte code made here is used by every sandbox; inside, nothing can be written.
+    compileall.compile_dir(str(target), quiet=2, workers=1, stripdir=str(root))
+
+
+def _libraries(binaries: list[Path]) -> dict[Path, Path]:
+    """Every shared library the binaries need: the path the loader looks for → the real file."""
+    ldd = shutil.which("ldd")
+    if ldd is None:
+        raise SandboxUnavailable("ldd is missing, so the Python runtime's libraries cannot be found.")
+    found: dict[Path, Path] = {}
+    done = subprocess.run([ldd, *map(str, binaries)], capture_output=True, text=True, check=False)
+    for line in done.stdout.splitlines():
+        match = re.match(r"\s+(?:\S+ => )?(/\S+) \(0x", line)
+        if match:
+            found[Path(os.path.normpath(match[1]))] = Path(match[1]).resolve()
+    return found
+
+
+def _copy_file(path: Path, root: Path, name: Path | None = None) -> None:
+    target = root / (name or path).relative_to("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists():
+        shutil.copy2(path, target)
+
+
+def _copy_etc(root: Path) -> None:
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc/passwd").write_text("agent:x:1000:1000:agent:/agent:/bin/false\n")
+    (root / "etc/group").write_text("agent:x:1000:\n")
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+
+
+def _copy_guest(root: Path) -> None:
+    target = root / "opt/toolfold"
+    shutil.copytree(_GUEST, target, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in target.rglob("*.py"):
+        py_compile.compile(
+            str(path),
+            dfile="/" + path.relative_to(root).as_posix(),
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )

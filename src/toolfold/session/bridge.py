@@ -1,0 +1,97 @@
+"""The host's side of one run: answers what the program asks, and hears what it does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toolfold.catalog.catalog import Catalog
+from toolfold.codegen.validation import Validators
+from toolfold.definitions import BlobPart, ToolDefinition, ToolResult
+from toolfold.errors import ToolfoldError
+from toolfold.guards.guard import Guard, ToolRequest, stack
+from toolfold.sandbox.frames import Call, CallNamed, Prompt, Request, Resource, Search
+from toolfold.session.events import Event, Progress, ToolCall
+from toolfold.session.output import Output
+from toolfold.upstream.fleet import Fleet
+
+
+class Bridge:
+    """One per run; implements `sandbox.Host`."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        fleet: Fleet,
+        validators: Validators,
+        guards: Sequence[Guard],
+        output: Output,
+        heard: Callable[[Event], None] | None,
+    ) -> None:
+        self._catalog = catalog
+        self._fleet = fleet
+        self._validators = validators
+        self._proceed = stack(guards, self._upstream)
+        self._output = output
+        self._heard = heard
+        self.calls: list[ToolCall] = []
+
+    async def answer(self, request: Request) -> Any:
+        match request:
+            case Call(server=server, tool=name, arguments=arguments):
+                tool = self._catalog.tool(server, name) or self._catalog.find(f"{server}.{name}")
+                return await self._call(tool, arguments)
+            case CallNamed(name=name, arguments=arguments):
+                tool = self._catalog.find(name)
+                answer = await self._call(tool, arguments)
+                return {**answer, "server": tool.server, "tool": tool.name}
+            case Search(query=query, detail=detail, limit=limit):
+                found = self._catalog.search(query, detail=detail, limit=limit)
+                return {"hits": found.hits, "text": found.text}
+            case Resource(server=server, uri=uri):
+                return await self._fleet.read_resource(server, uri)
+            case Prompt(server=server, name=name, arguments=arguments):
+                return await self._fleet.get_prompt(server, name, arguments)
+
+    def printed(self, data: bytes) -> None:
+        self._output.add(data)
+
+    def progress(self, text: str, fraction: float | None) -> None:
+        self._tell(Progress(text, fraction))
+
+    async def _call(self, tool: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any]:
+        self._tell(ToolCall(server=tool.server, tool=tool.name))
+        begun = time.perf_counter()
+        error = ""
+        try:
+            result = await self._proceed(ToolRequest(tool, arguments))
+            if result.is_error:
+                error = "the tool reported an error"
+        except ToolfoldError as problem:
+            error = problem.message
+            raise
+        finally:
+            ms = (time.perf_counter() - begun) * 1000
+            record = ToolCall(server=tool.server, tool=tool.name, ok=not error, ms=round(ms, 3), error=error[:200])
+            self.calls.append(record)
+            self._tell(record)
+        return self._package(tool, result)
+
+    def _package(self, tool: ToolDefinition, result: ToolResult) -> dict[str, Any]:
+        if not result.has_structured or result.is_error:
+            return {"parts": result.parts, "is_error": result.is_error}
+        # The text beside structured content repeats it; bytes do not.
+        blobs = [part for part in result.parts if isinstance(part, BlobPart)]
+        answer: dict[str, Any] = {"parts": blobs, "structured": result.structured, "has_structured": True}
+        warning = self._validators.check_result(tool, result.structured) if tool.output_schema else None
+        if warning:
+            answer["warning"] = warning
+        return answer
+
+    async def _upstream(self, request: ToolRequest) -> ToolResult:
+        return await self._fleet.call(request.tool.server, request.tool.name, request.arguments)
+
+    def _tell(self, event: Event) -> None:
+        if self._heard is not None:
+            self._heard(event)

@@ -1,0 +1,102 @@
+"""What a program printed, within a budget: head and tail for the model, the whole of it in a file."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+OUTPUTS = "outputs"
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Output:
+    """Collects bytes as they come. Nothing is kept twice; over the budget they go to a file in the workspace."""
+
+    def __init__(self, workspace: Path, name: str, budget: int, heard: Callable[[str], None] | None) -> None:
+        self._workspace = workspace
+        self._name = name
+        self._budget = budget
+        self._heard = heard
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pieces: list[str] = []
+        self._length = 0
+        self._head = ""
+        self._tail = ""
+        self._file: int | None = None
+        self._failed = ""
+
+    def add(self, data: bytes) -> None:
+        self._take(self._decoder.decode(data))
+
+    def _take(self, text: str) -> None:
+        if not text:
+            return
+        if self._heard is not None:
+            self._heard(text)
+        self._length += len(text)
+        self._pieces.append(text)
+        if self._length > self._budget:
+            self._spill()
+
+    def finish(self, tail: str = "") -> tuple[str, str | None]:
+        """The text for the model, and the file with all of it when that text was cut. `tail` is shown last."""
+        self._take(self._decoder.decode(b"", final=True))
+        if tail:
+            joined = "".join(self._pieces[-1:])
+            self._take(tail if not joined or joined.endswith("\n") else f"\n{tail}")
+        if self._length <= self._budget:
+            return "".join(self._pieces), None
+        self._spill()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        path = f"workspace/{OUTPUTS}/{self._name}"
+        where = self._failed or f"all of it: {path}"
+        head, rest = self._head, self._tail
+        cut = self._length - len(head) - len(rest)
+        return f"{head}\n[… {cut:,} characters cut; {where} …]\n{rest}", None if self._failed else path
+
+    def _spill(self) -> None:
+        """Move what is held to the file, keeping only the head and the tail in memory."""
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        half = self._budget // 2
+        if not self._head:
+            self._head, after = text[:half], text[half:]
+        else:
+            after = text
+        self._tail = (self._tail + after)[-half:]
+        if self._failed:
+            return
+        try:
+            if self._file is None:
+                self._file = _create(self._workspace, self._name)
+            _write_all(self._file, text.encode("utf-8", "replace"))
+        except OSError as error:
+            # A full disk or a hostile folder costs the copy, not the run.
+            self._failed = f"the rest could not be kept: {error.strerror}"
+
+
+def _create(workspace: Path, name: str) -> int:
+    """Open a new file under `workspace/outputs` without following any link that the program may have laid there."""
+    folder = os.open(workspace, _FOLDER)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(OUTPUTS, 0o755, dir_fd=folder)
+        inner = os.open(OUTPUTS, _FOLDER, dir_fd=folder)
+        try:
+            return os.open(name, _FLAGS, 0o644, dir_fd=inner)
+        finally:
+            os.close(inner)
+    finally:
+        os.close(folder)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

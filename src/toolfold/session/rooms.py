@@ -1,0 +1,81 @@
+"""Folders of sessions on disk. A pooled sandbox is born with an empty one, which a new session adopts by renaming it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import uuid
+from pathlib import Path
+
+from toolfold.sandbox.protocol import Room
+
+
+class Rooms:
+    """Named rooms live until they are removed; nameless ones die with this process, even if it was killed."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._named = data_dir / "sessions"
+        nameless = data_dir / "rooms"
+        self._named.mkdir(parents=True, exist_ok=True)
+        nameless.mkdir(parents=True, exist_ok=True)
+        _sweep(nameless)
+        self._own = nameless / uuid.uuid4().hex[:12]
+        self._own.mkdir()
+        # The lock is what says "in use"; the kernel drops it when this process ends, however it ends.
+        self._lock = os.open(self._own / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def new(self) -> Room:
+        return _furnish(self._own / uuid.uuid4().hex[:12])
+
+    def named(self, session: str) -> Room | None:
+        """The room of a session that exists already."""
+        path = self._named / _folder(session)
+        return _furnish(path) if path.is_dir() else None
+
+    def adopt(self, room: Room, session: str) -> Room:
+        """Give a nameless room a name. What is mounted stays mounted: a rename moves the name, not the folder."""
+        path = self._named / _folder(session)
+        room.path.rename(path)
+        return Room(path)
+
+    def remove(self, room: Room) -> None:
+        if room.path.parent == self._own:
+            shutil.rmtree(room.path, ignore_errors=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self._own, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _furnish(path: Path) -> Room:
+    room = Room(path)
+    room.workspace.mkdir(parents=True, exist_ok=True)
+    room.skills.mkdir(exist_ok=True)
+    return room
+
+
+def _folder(session: str) -> str:
+    """Readable, and never a way out of the folder: two names never share one."""
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", session)[:40]
+    return f"{readable}-{hashlib.sha256(session.encode()).hexdigest()[:12]}"
+
+
+def _sweep(nameless: Path) -> None:
+    """Remove what killed processes left."""
+    for path in nameless.iterdir():
+        try:
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)
