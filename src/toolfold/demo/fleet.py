@@ -18,6 +18,4 @@ def build(name: str) -> DemoServer:
 
 def demo_servers() -> dict[str, dict[str, Any]]:
     """`mcpServers` as in any client's config file: each server is a process of this Python."""
-    return {
-        name: {"command": sys.executable, "args": ["-m", "toolfold.demo", "serve", name]} for name in SERVERS
-    }
+    return {name: {"command": sys.executable, "args": ["-m", "toolfold.demo", "serve", name]} for name in SERVERS}

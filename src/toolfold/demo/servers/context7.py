@@ -85,9 +85,7 @@ def server() -> DemoServer:
                 name="resolve_library_id",
                 title="Find a library",
                 description="Find libraries by name or purpose. Returns ids for get_library_docs.",
-                arguments=record(
-                    {"library_name": text("A name or a few words, for example rate limits", minLength=1)}
-                ),
+                arguments=record({"library_name": text("A name or a few words, for example rate limits", minLength=1)}),
                 run=_resolve,
             ),
             DemoTool(

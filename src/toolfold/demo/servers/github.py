@@ -61,9 +61,7 @@ class _Host:
     def __init__(self) -> None:
         draw = Draw("repositories")
         names = [f"{word}-{kind}" for word in _WORDS for kind in _KINDS]
-        self._repositories = {
-            f"acme/{name}": _Repository("acme", name, draw) for name in ["payments", *names]
-        }
+        self._repositories = {f"acme/{name}": _Repository("acme", name, draw) for name in ["payments", *names]}
         self._repositories["acme/payments"].branches["main"]["README.md"] = _README
 
     def _repository(self, arguments: Arguments) -> _Repository:
@@ -147,9 +145,7 @@ class _Host:
         if not changed:
             raise Refusal(f"422: no commits between {base} and {head}")
         if f"{base}...{head}" in repository.pulls:
-            raise Refusal(
-                f"422: a pull request already exists for {head}: #{repository.pulls[f'{base}...{head}']}"
-            )
+            raise Refusal(f"422: a pull request already exists for {head}: #{repository.pulls[f'{base}...{head}']}")
         number = repository.pulls[f"{base}...{head}"] = repository.number()
         return {
             "number": number,

@@ -26,9 +26,7 @@ def _selected(expr: str) -> tuple[str, list[str]]:
     """The metric and the services that a plain selector names."""
     found = _SELECTOR.fullmatch(expr)
     if found is None or found[1] not in _METRICS:
-        raise Refusal(
-            f'parse error: expected METRIC or METRIC{{service="…"}}; metrics: {", ".join(_METRICS)}'
-        )
+        raise Refusal(f'parse error: expected METRIC or METRIC{{service="…"}}; metrics: {", ".join(_METRICS)}')
     services: list[str] = list(SERVICES)
     for part in filter(str.strip, (found[2] or "").split(",")):
         matcher = _MATCHER.fullmatch(part)
@@ -140,9 +138,7 @@ def server() -> DemoServer:
                         "services": listing(text()),
                         "data_from": whole("Unix seconds"),
                         "data_to": whole("Unix seconds"),
-                        "panels": listing(
-                            record({"id": whole(), "title": text(), "type": text(), "expr": text()})
-                        ),
+                        "panels": listing(record({"id": whole(), "title": text(), "type": text(), "expr": text()})),
                     }
                 ),
                 run=_dashboard,

@@ -109,9 +109,7 @@ async def _serve(server: DemoServer) -> None:
             content=[types.TextContent(text=text)], structured_content=structured, is_error=is_error
         )
 
-    protocol: Server[Any] = Server(
-        server.name, version="1.0.0", on_list_tools=on_list_tools, on_call_tool=on_call_tool
-    )
+    protocol: Server[Any] = Server(server.name, version="1.0.0", on_list_tools=on_list_tools, on_call_tool=on_call_tool)
     async with stdio_server() as (read, write):
         await protocol.run(read, write, protocol.create_initialization_options())
 

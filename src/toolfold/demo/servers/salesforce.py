@@ -79,17 +79,13 @@ class _Org:
         for change in arguments["records"]:
             fields = {name: value for name, value in change.items() if name != "Id"}
             if unknown := sorted(fields.keys() - set(_FIELDS[kind])):
-                results.append(
-                    {"id": change["Id"], "success": False, "error": f"INVALID_FIELD: {unknown[0]}"}
-                )
+                results.append({"id": change["Id"], "success": False, "error": f"INVALID_FIELD: {unknown[0]}"})
                 continue
             assigned = ", ".join(f"{name} = :{name}" for name in fields) or "Id = Id"
             # The names were just checked against the object's own fields; the values are bound.
             done = self._db.execute(f"UPDATE {kind} SET {assigned} WHERE Id = :Id", change)  # noqa: S608
             missing = "" if done.rowcount else "ENTITY_NOT_FOUND"
-            results.append(
-                {"id": change["Id"], "success": not missing} | ({"error": missing} if missing else {})
-            )
+            results.append({"id": change["Id"], "success": not missing} | ({"error": missing} if missing else {}))
         return {"updated": sum(result["success"] for result in results), "results": results}
 
     def create_contacts(self, arguments: Arguments) -> dict[str, Any]:

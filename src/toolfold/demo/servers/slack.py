@@ -68,9 +68,7 @@ def _channel(wanted: str) -> str:
     for identifier, known in _CHANNELS.items():
         if name in (identifier, known):
             return identifier
-    raise Refusal(
-        f"channel_not_found: {wanted}; there are " + ", ".join(f"#{name}" for name in _CHANNELS.values())
-    )
+    raise Refusal(f"channel_not_found: {wanted}; there are " + ", ".join(f"#{name}" for name in _CHANNELS.values()))
 
 
 def server() -> DemoServer:

@@ -11,9 +11,7 @@ from toolfold.demo.servers.hosting import Arguments, DemoServer, DemoTool, Refus
 from toolfold.demo.servers.schema import record, text
 
 SERVICES = ("payments", "search", "ledger", "notify", "catalog", "identity")
-_COLUMNS = (
-    "id INTEGER PRIMARY KEY, day TEXT, team TEXT, service TEXT, category TEXT, vendor TEXT, amount REAL"
-)
+_COLUMNS = "id INTEGER PRIMARY KEY, day TEXT, team TEXT, service TEXT, category TEXT, vendor TEXT, amount REAL"
 _TEAMS = ("platform", "commerce", "growth", "data")
 _CATEGORIES = {
     "cloud": ("Northcloud", "Stackhaus"),

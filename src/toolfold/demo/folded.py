@@ -1,0 +1,59 @@
+"""A model with Toolfold: it has two definitions in its context, searches once, and writes one program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolfold.demo.connection import connect
+from toolfold.demo.context import Context, result_text
+from toolfold.demo.fleet import demo_servers
+from toolfold.demo.scenarios import Scenario
+from toolfold.errors import ToolfoldError
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+HITS = 3
+"""How many tools a search asks for: few, since each one is shown in full."""
+
+
+@asynccontextmanager
+async def gateway(folder: Path, log: Path) -> AsyncGenerator[Client]:
+    """`toolfold serve` in front of the demo's servers, as any MCP client would start it. Its state is in `folder`."""
+    config = folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": demo_servers()}), encoding="utf-8")
+    serve = {
+        "command": sys.executable,
+        "args": ["-m", "toolfold", "serve", "--config", str(config)],
+        "env": {"TOOLFOLD_DATA": str(folder / "data")},
+        "cwd": str(folder),
+    }
+    async with connect({"toolfold": serve}, log) as clients:
+        yield clients["toolfold"]
+
+
+async def fold(client: Client, scenario: Scenario, context: Context) -> str:
+    """Do the scenario: one round trip of searches, one program. Returns what the program printed."""
+    searches = [{"query": query, "detail": "full", "limit": HITS} for query in scenario.searches]
+    found = [await _ask(client, "search_tools", search) for search in searches]
+    context.turn([("search_tools", search) for search in searches], found)
+    missed = [tool for tool in scenario.tools if not any(tool.partition(".")[2] in text for text in found)]
+    if missed:
+        raise ToolfoldError(f"the searches for {scenario.name!r} did not bring {', '.join(missed)}")
+    program = {"code": scenario.program}
+    printed = await _ask(client, "run_code", program)
+    context.turn([("run_code", program)], [printed])
+    return printed
+
+
+async def _ask(client: Client, tool: str, arguments: dict[str, Any]) -> str:
+    result = await client.call_tool(tool, arguments)
+    text = result_text(result)
+    if result.is_error:
+        raise ToolfoldError(f"{tool} failed: {text}")
+    return text
