@@ -1,0 +1,339 @@
+"""The Python emitter: a tool's interface as an `async def` and the named types it needs.
+
+The text is what an agent reads, so it spends no token on ceremony: types stand in the signature, what a parameter means
+stands beside it as a comment, and only an annotation too long for its line gets a name of its own. Everything is laid
+out as `ruff format` would leave it, at its own width of 88 and at wider ones.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolfold.codegen import schema, text
+from toolfold.codegen.model import (
+    ABSENT,
+    Choice,
+    Field,
+    Interface,
+    ListOf,
+    MapOf,
+    OneOf,
+    Record,
+    RecordOf,
+    Scalar,
+    TupleOf,
+    Type,
+    Unknown,
+)
+from toolfold.codegen.names import parameters
+from toolfold.definitions import ToolDefinition
+
+WIDTH = 88
+_INDENT = "    "
+_TYPING = ("Any", "Literal", "NotRequired", "Required", "TypeAlias", "TypedDict", "Union")
+_RESERVED = frozenset({*_TYPING, "tool", *dir(builtins)})
+_SCALARS = {"str": "str", "int": "int", "float": "float", "bool": "bool", "null": "None"}
+_LONGEST_DEFAULT = 40
+
+
+@dataclass(slots=True)
+class PythonTool:
+    """One tool in Python, in pieces: `render` puts them together for a reader, `tree` for a module."""
+
+    definitions: list[str] = field(default_factory=list[str])
+    """Named types, each followed by two empty lines."""
+    header: list[str] = field(default_factory=list[str])
+    """`async def …:`, exploded where it is long or commented."""
+    imports: set[str] = field(default_factory=set[str])
+    """What the pieces need from `typing`."""
+    renamed: dict[str, str] = field(default_factory=dict[str, str])
+    """Keyword → wire name, where they differ."""
+
+
+def emit(tool: ToolDefinition, function: str, *, exploded: bool = True, comments: bool = True) -> PythonTool:
+    """`tool` as the function `function`. Without `exploded`, what takes no comment stays on one line however long."""
+    try:
+        interface = schema.read(tool, reserved=_RESERVED | {function})
+    except RecursionError:
+        # A schema that Python itself cannot walk: everything is allowed, and the server decides.
+        interface = Interface(parameters=(), others=Unknown(), result=Unknown(), result_notes=(), records=())
+    return _Writer(interface, function, exploded=exploded, comments=comments).write(tool)
+
+
+class _Writer:
+    def __init__(self, interface: Interface, function: str, *, exploded: bool, comments: bool) -> None:
+        self._interface = interface
+        self._function = function
+        self._exploded = exploded
+        self._comments = comments
+        self._out = PythonTool()
+        self._taken = {name.casefold() for name in (*_RESERVED, function, *(r.name for r in interface.records))}
+        self._ahead = {record.name for record in interface.records}
+        self._aliases: dict[Type, str] = {}
+
+    def write(self, tool: ToolDefinition) -> PythonTool:
+        for record in self._interface.records:
+            self._record(record)
+            self._ahead.discard(record.name)
+        self._signature(tool)
+        return self._out
+
+    # --- the signature
+
+    def _signature(self, tool: ToolDefinition) -> None:
+        keywords = parameters(field.name for field in self._interface.parameters)
+        self._out.renamed = {word: wire for wire, word in keywords.items() if word != wire}
+        lines: list[tuple[list[str], str]] = []
+        for parameter in self._interface.parameters:
+            lines.append(self._parameter(parameter, keywords[parameter.name]))
+        if self._interface.others is not None:
+            word = "others"
+            while word in keywords.values():
+                word += "_"
+            lines.append(([], f"**{word}: {self._annotation(self._interface.others, word, len(word) + 7)}"))
+        start = f"async def {self._function}("
+        result = self._annotation(self._interface.result, "result", len(start) + 6)
+        hint = _behaviour(tool)
+        end = f") -> {result}:{f'  # {hint}' if hint and self._comments else ''}"
+        plain = [line for _, line in lines]
+        star = ["*"] if self._interface.parameters else []
+        joined = start + ", ".join([*star, *plain]) + end
+        commented = any(comment for comment, _ in lines)
+        if not lines or (not commented and (len(joined) <= WIDTH or not self._exploded)):
+            self._out.header = [joined]
+            return
+        self._out.header = [start, *(f"{_INDENT}{part}," for part in star)]
+        for comment, line in lines:
+            # Nothing may follow `**others` at the old end of Python's grammar but a comma, which is what ruff wants.
+            self._out.header += _beside(comment, f"{_INDENT}{line},", _INDENT)
+        self._out.header.append(end)
+
+    def _parameter(self, parameter: Field, word: str) -> tuple[list[str], str]:
+        default, note = "", ""
+        if not parameter.required:
+            shown = _default(parameter.default, parameter.type)
+            default = f" = {shown}" if shown is not None else " = ..."
+        if parameter.default is not ABSENT and (parameter.required or default == " = ..."):
+            note = _default_note(parameter.default)
+        room = len(_INDENT) + len(word) + len(": ,") + len(default)
+        annotation = self._annotation(parameter.type, parameter.name, room)
+        return self._comment(parameter, note), f"{word}: {annotation}{default}"
+
+    def _comment(self, item: Field, *more: str) -> list[str]:
+        if not self._comments:
+            return []
+        places = item.type.members[0] if isinstance(item.type, OneOf) else item.type
+        notes = [*item.notes, *filter(None, more)]
+        if isinstance(places, TupleOf):
+            notes.insert(0, f"[{', '.join(self._expression(place) for place in places.items)}]")
+        prose = text.clean(item.description)
+        if notes:
+            prose = f"{prose} ({'; '.join(notes)})" if prose else "; ".join(notes)
+        return text.comment(prose) if prose else []
+
+    # --- named types
+
+    def _record(self, record: Record) -> None:
+        needed = sum(item.required for item in record.fields)
+        total = needed > len(record.fields) - needed
+        rows: list[tuple[list[str], str, str]] = []
+        for item in record.fields:
+            wrap = "" if item.required == total else ("Required" if item.required else "NotRequired")
+            room = len(_INDENT) * 2 + len(item.name) + len('"": ,') + (len(wrap) + 2 if wrap else 0)
+            annotation = self._annotation(item.type, item.name, room, forward=True)
+            if wrap:
+                self._out.imports.add(wrap)
+                annotation = f"{wrap}[{annotation}]"
+            note = "" if item.default is ABSENT else _default_note(item.default)
+            rows.append((self._comment(item, note), item.name, annotation))
+        self._out.imports.add("TypedDict")
+        closed = "" if not record.open or not self._comments else "  # and other keys"
+        if all(_is_attribute(item.name) for item in record.fields):
+            bases = "TypedDict" if total else "TypedDict, total=False"
+            lines = [f"class {record.name}({bases}):{closed}"]
+            for comment, name, annotation in rows:
+                lines += _beside(comment, f"{_INDENT}{name}: {annotation}", _INDENT)
+        else:
+            lines = [f"{record.name} = TypedDict({closed}", f'{_INDENT}"{record.name}",', f"{_INDENT}{{"]
+            for comment, name, annotation in rows:
+                lines += _beside(comment, f"{_INDENT * 2}{text.quote(name)}: {annotation},", _INDENT * 2)
+            lines += [f"{_INDENT}}},", *([] if total else [f"{_INDENT}total=False,"]), ")"]
+        self._define(lines)
+
+    def _define(self, lines: list[str]) -> None:
+        self._out.definitions += [*lines, "", ""]
+
+    def _alias(self, type_: Type, hint: str) -> str:
+        """A name for a type that is too long to stand where it is used; the same type gets the same name."""
+        if type_ in self._aliases:
+            return self._aliases[type_]
+        name = self._aliases[type_] = self._free_name(hint)
+        if isinstance(type_, Choice):
+            self._out.imports.add("Literal")
+            parts, opening = [_literal(value) for value in type_.values], "Literal["
+        elif isinstance(type_, OneOf):
+            self._out.imports.add("Union")
+            parts = [self._forward(self._fitted(member, hint, 12)) for member in type_.members]
+            opening = "Union["
+        else:
+            expression = self._expression(type_)
+            if self._is_ahead(expression):
+                self._out.imports.add("TypeAlias")
+                self._define([f"{name}: TypeAlias = {text.quote(expression)}"])
+            else:
+                self._define([f"{name} = {expression}"])
+            return name
+        line = f"{name} = {opening}{', '.join(parts)}]"
+        if len(line) <= WIDTH or not self._exploded:
+            self._define([line])
+        else:
+            self._define([f"{name} = {opening}", *(f"{_INDENT}{part}," for part in parts), "]"])
+        return name
+
+    def _free_name(self, wish: str) -> str:
+        name = candidate = schema.type_name(wish)
+        number = 2
+        while candidate.casefold() in self._taken:
+            candidate, number = f"{name}{number}", number + 1
+        self._taken.add(candidate.casefold())
+        return candidate
+
+    # --- annotations
+
+    def _annotation(self, type_: Type, hint: str, room: int, *, forward: bool = False) -> str:
+        """`type_` where `room` columns are taken; quoted where it names a class that comes later."""
+        fitted = self._fitted(type_, hint, room + (2 if forward else 0))
+        return self._forward(fitted) if forward else fitted
+
+    def _forward(self, expression: str) -> str:
+        return text.quote(expression) if self._is_ahead(expression) else expression
+
+    def _is_ahead(self, expression: str) -> bool:
+        return bool(self._ahead) and any(word in self._ahead for word in _words(expression))
+
+    def _fitted(self, type_: Type, hint: str, room: int) -> str:
+        expression = self._expression(type_)
+        if room + len(expression) <= WIDTH or expression.isidentifier():
+            return expression
+        match type_:
+            case Choice():
+                return self._alias(type_, hint)
+            case OneOf(members) if members[-1] == Scalar("null"):
+                rest = members[0] if len(members) == 2 else OneOf(members[:-1])
+                return f"{self._fitted(rest, hint, room + 7)} | None"
+            case OneOf():
+                return self._alias(type_, hint)
+            case ListOf(item):
+                expression = f"list[{self._fitted(item, hint, room + 6)}]"
+            case MapOf(value):
+                expression = f"dict[str, {self._fitted(value, hint, room + 11)}]"
+            case _:
+                pass
+        return expression if room + len(expression) <= WIDTH else self._alias(type_, hint)
+
+    def _expression(self, type_: Type) -> str:
+        match type_:
+            case Scalar(kind):
+                return _SCALARS[kind]
+            case Choice(values):
+                if type_ in self._aliases:
+                    return self._aliases[type_]
+                self._out.imports.add("Literal")
+                return f"Literal[{', '.join(_literal(value) for value in values)}]"
+            case ListOf(item):
+                return f"list[{self._expression(item)}]"
+            case TupleOf(items):
+                # JSON has lists only, and lists are what comes back; the places are told in the comment.
+                return f"list[{self._expression(schema.one_of(list(items)))}]"
+            case MapOf(value):
+                return f"dict[str, {self._expression(value)}]"
+            case OneOf(members):
+                if type_ in self._aliases:
+                    return self._aliases[type_]
+                return " | ".join(self._expression(member) for member in members)
+            case RecordOf(record):
+                return record
+            case Unknown():
+                self._out.imports.add("Any")
+                return "Any"
+
+
+def _behaviour(tool: ToolDefinition) -> str:
+    """What the annotations promise. It stands outside the docstring, where a description cannot imitate it."""
+    if tool.annotations.get("readOnlyHint") is True:
+        return "read-only"
+    if tool.annotations.get("destructiveHint") is True:
+        return "destructive"
+    return ""
+
+
+def _beside(comment: list[str], line: str, indent: str) -> list[str]:
+    """The comment behind its line where both fit, else above it: a long one behind would make ruff break the line."""
+    if len(comment) == 1 and len(line) + 2 + len(comment[0]) <= WIDTH:
+        return [f"{line}  {comment[0]}"]
+    return [*(f"{indent}{part}" for part in comment), line]
+
+
+def _default(default: Any, type_: Type) -> str | None:
+    """The default as an expression of type `type_`, or None where it is no such thing or too long to read."""
+    if default is ABSENT:
+        return None
+    members = type_.members if isinstance(type_, OneOf) else (type_,)
+    if isinstance(default, float) and default.is_integer() and abs(default) < 1e15 and Scalar("float") not in members:
+        default = int(default)
+    shown = text.literal(default)
+    if shown is None or len(shown) > _LONGEST_DEFAULT:
+        return None
+    return shown if any(_fits(default, member) for member in members) else None
+
+
+def _fits(default: Any, type_: Type) -> bool:
+    match type_:
+        case Unknown():
+            return True
+        case Choice(values):
+            return any(value == default and type(value) is type(default) for value in values)
+        case Scalar("null"):
+            return default is None
+        case Scalar("bool"):
+            return isinstance(default, bool)
+        case Scalar("int"):
+            return isinstance(default, int) and not isinstance(default, bool)
+        case Scalar("float"):
+            return isinstance(default, int | float) and not isinstance(default, bool)
+        case Scalar("str"):
+            return isinstance(default, str)
+        case ListOf() | TupleOf():
+            return isinstance(default, list)
+        case MapOf():
+            return isinstance(default, dict)
+        case _:
+            return False
+
+
+def _default_note(default: Any) -> str:
+    if default is None:
+        return "default None"
+    shown = text.literal(default)
+    if shown is None or len(shown) > 4 * _LONGEST_DEFAULT:
+        try:
+            shown = text.one_line(repr(default)[:1000], 4 * _LONGEST_DEFAULT)
+        except RecursionError:
+            return ""
+    return f"default {shown}"
+
+
+def _literal(value: str | int | bool | None) -> str:
+    return text.literal(value) or "None"
+
+
+def _is_attribute(name: str) -> bool:
+    """Whether a class body can declare `name`; two leading underscores would be mangled there."""
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__")
+
+
+def _words(expression: str) -> list[str]:
+    return "".join(c if c.isalnum() or c == "_" else " " for c in expression).split()
