@@ -1,0 +1,1 @@
+"""Settings and the readers of every client's config format."""

@@ -3,35 +3,63 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-_UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1000, "kib": 1024, "m": 1000**2, "mb": 1000**2, "mib": 1024**2}
-_UNITS |= {"g": 1000**3, "gb": 1000**3, "gib": 1024**3}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+from toolfold.config.edge import own_data_dir
+from toolfold.config.masking import masked_args, masked_url
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{ending}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for ending, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
+}
+_NUMBER = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([a-zA-Z]*)\s*")
+_CORES = {"": 1.0, "core": 1.0, "cores": 1.0, "cpu": 1.0, "cpus": 1.0, "vcpu": 1.0, "vcpus": 1.0, "m": 0.001}
+_BACKENDS = {"bwrap": "bubblewrap", "docker": "container", "podman": "container"}
 
 
 def parse_size(value: Any) -> Any:
     """`"512MB"`, `"1 GiB"` or a plain number of bytes → bytes; anything else is left for pydantic to refuse."""
     if not isinstance(value, str):
         return value
-    match = _SIZE.fullmatch(value)
+    match = _NUMBER.fullmatch(value)
     if match is None or match[2].lower() not in _UNITS:
-        raise ValueError(f"expected a size such as 512MB or 1GiB, got {value!r}")
+        raise ValueError("expected a size such as 512MB or 1GiB")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
+def parse_cores(value: Any) -> Any:
+    """`"1 core"`, `"2 cores"`, `"500m"` or a plain number → cores; anything else is left for pydantic to refuse."""
+    if not isinstance(value, str):
+        return value
+    match = _NUMBER.fullmatch(value)
+    if match is None or match[2].lower() not in _CORES:
+        raise ValueError('expected a number of cores such as 1, "2 cores" or "500m"')
+    return float(match[1]) * _CORES[match[2].lower()]
+
+
+def parse_backend(value: Any) -> Any:
+    """The names people use for a backend → ours; a name that is none of them is left for pydantic to refuse."""
+    return _BACKENDS.get(value.strip().lower(), value.strip().lower()) if isinstance(value, str) else value
+
+
+Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0, le=2**62)]
+Cores = Annotated[float, BeforeValidator(parse_cores), Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Backend = Annotated[Literal["auto", "bubblewrap", "container", "monty"], BeforeValidator(parse_backend)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Inputs stay out of pydantic's error texts: they may be somebody's secrets.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class ServerConfig(_Model):
-    """How to reach one upstream. `source` is the file it came from."""
+    """How to reach one upstream. `source` is the file it came from. Its repr shows no secret."""
 
     transport: Literal["stdio", "http", "sse"] = "stdio"
     command: str = ""
@@ -40,9 +68,9 @@ class ServerConfig(_Model):
     cwd: str = ""
     url: str = ""
     headers: dict[str, str] = {}
-    call_timeout: float = Field(default=60.0, gt=0)
+    call_timeout: Seconds = 60.0
     """Seconds that one call may take."""
-    start_timeout: float = Field(default=30.0, gt=0)
+    start_timeout: Seconds = 30.0
     """Seconds until the server must have answered the handshake."""
     source: str = ""
 
@@ -54,15 +82,27 @@ class ServerConfig(_Model):
             raise ValueError(f"an {self.transport} server needs `url`")
         return self
 
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """What a log may show: names of variables and headers without values, arguments and URL masked."""
+        shown: dict[str, Any] = {
+            "args": masked_args(self.args),
+            "env": sorted(self.env),
+            "url": masked_url(self.url),
+            "headers": sorted(self.headers),
+        }
+        for name, value in super().__repr_args__():
+            if value:
+                yield name, shown.get(name or "", value)
+
 
 class SandboxSettings(_Model):
     """Where programs run and what they may use. Every limit's error names the setting here."""
 
-    backend: Literal["auto", "bubblewrap", "container", "monty"] = "auto"
-    timeout: float = Field(default=30.0, gt=0)
+    backend: Backend = "auto"
+    timeout: Seconds = 30.0
     """Wall-clock seconds for one run."""
     memory: Size = 512 * 1000**2
-    cpu: float = Field(default=1.0, gt=0)
+    cpu: Cores = 1.0
     """Cores, where a cgroup can hold the program to it."""
     disk: Size = 1000**3
     """Bytes the workspace may hold."""
@@ -79,11 +119,13 @@ class SandboxSettings(_Model):
 class Settings(_Model):
     servers: dict[str, ServerConfig] = {}
     sandbox: SandboxSettings = SandboxSettings()
+    enabled: bool = True
+    """Whether programs may run at all; search works either way."""
     catalog_dirs: tuple[Path, ...] = ()
-    data_dir: Path = Path("~/.local/share/toolfold").expanduser()
+    data_dir: Path = Field(default_factory=own_data_dir)
     output_chars: int = Field(default=12_000, ge=200)
     """Characters of a run's output that reach the model; the rest stays in `workspace/outputs/`."""
-    session_idle: float = Field(default=1800.0, gt=0)
+    session_idle: Seconds = 1800.0
     """Seconds after which an unused session's sandbox is closed; its files stay."""
     session_limit: int = Field(default=32, ge=1)
     """Live session sandboxes; the least recently used one is closed first."""
@@ -91,5 +133,7 @@ class Settings(_Model):
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
+    security: Literal["low", "standard", "high"] = "standard"
+    """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
     privacy: bool = False
     audit: bool = False
