@@ -1,10 +1,15 @@
-"""`python -m toolfold.demo serve NAME` runs one of the demo's MCP servers on stdin and stdout."""
+"""The demo's servers for use elsewhere.
+
+`python -m toolfold.demo serve NAME` runs one of them on stdin and stdout; `python -m toolfold.demo config` prints a
+config with all of them.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 
-from toolfold.demo.fleet import SERVERS, build
+from toolfold.demo.fleet import SERVERS, build, demo_config
 from toolfold.demo.servers.hosting import host
 
 
@@ -13,8 +18,11 @@ def main(arguments: list[str]) -> int:
         case ["serve", name] if name in SERVERS:
             host(build(name))
             return 0
+        case ["config"]:
+            sys.stdout.write(json.dumps(demo_config(), indent=2) + "\n")
+            return 0
         case _:
-            sys.stderr.write(f"usage: python -m toolfold.demo serve NAME, with one of {', '.join(SERVERS)}\n")
+            sys.stderr.write(f"usage: python -m toolfold.demo serve NAME | config\nNAME: {', '.join(SERVERS)}\n")
             return 2
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import anyio
 
 from toolfold.demo.context import Context, definition_tokens, result_text
 from toolfold.errors import UpstreamError
@@ -35,20 +34,14 @@ class Direct:
 
     async def turn(self, *calls: Call) -> list[Any]:
         """One round trip. A model may ask for several independent calls at once, so they count as one."""
-        results: list[Any] = [None] * len(calls)
-        texts = [""] * len(calls)
+        answers = await asyncio.gather(*(self._one(call) for call in calls))
+        self.context.turn([(call.tool, call.arguments) for call in calls], [text for text, _ in answers])
+        return [data for _, data in answers]
 
-        async def one(at: int) -> None:
-            server, tool, arguments = calls[at]
-            result = await self.clients[server].call_tool(tool, arguments)
-            texts[at] = result_text(result)
-            results[at] = _data(server, result, texts[at])
-
-        async with anyio.create_task_group() as group:
-            for at in range(len(calls)):
-                group.start_soon(one, at)
-        self.context.turn([(call.tool, call.arguments) for call in calls], texts)
-        return results
+    async def _one(self, call: Call) -> tuple[str, Any]:
+        result = await self.clients[call.server].call_tool(call.tool, call.arguments)
+        text = result_text(result)
+        return text, _data(call.server, result, text)
 
 
 async def definitions(client: Client) -> tuple[int, int]:

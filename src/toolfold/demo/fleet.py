@@ -17,5 +17,10 @@ def build(name: str) -> DemoServer:
 
 
 def demo_servers() -> dict[str, dict[str, Any]]:
-    """`mcpServers` as in any client's config file: each server is a process of this Python."""
+    """How to start each server: a process of this Python."""
     return {name: {"command": sys.executable, "args": ["-m", "toolfold.demo", "serve", name]} for name in SERVERS}
+
+
+def demo_config() -> dict[str, Any]:
+    """A config as any MCP client has it, for `Toolfold.open` or a file."""
+    return {"mcpServers": demo_servers()}

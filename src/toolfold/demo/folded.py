@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolfold.demo.connection import connect
 from toolfold.demo.context import Context, result_text
-from toolfold.demo.fleet import demo_servers
+from toolfold.demo.fleet import demo_config
 from toolfold.demo.scenarios import Scenario
 from toolfold.errors import ToolfoldError
 
@@ -26,7 +26,7 @@ HITS = 3
 async def gateway(folder: Path, log: Path) -> AsyncGenerator[Client]:
     """`toolfold serve` in front of the demo's servers, as any MCP client would start it. Its state is in `folder`."""
     config = folder / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": demo_servers()}), encoding="utf-8")
+    config.write_text(json.dumps(demo_config()), encoding="utf-8")
     serve = {
         "command": sys.executable,
         "args": ["-m", "toolfold", "serve", "--config", str(config)],
