@@ -1,0 +1,7 @@
+"""The command line: one file per command."""
+
+from __future__ import annotations
+
+from toolfold.cli.main import main
+
+__all__ = ["main"]

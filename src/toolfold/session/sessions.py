@@ -19,6 +19,7 @@ import msgspec
 from toolfold.config.settings import Settings
 from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
 from toolfold.sandbox.pool import Pool
+from toolfold.sandbox.protocol import Room
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.bridge import Bridge
 from toolfold.session.events import Event, RunResult
@@ -26,6 +27,8 @@ from toolfold.session.events import Output as Printed
 from toolfold.session.output import Output
 from toolfold.session.rooms import Rooms
 
+CONNECTION = "@connection"
+"""The session of a connection that names none. Names that begin with @ leave no files behind when we end."""
 MakeBridge = Callable[[Output, Callable[[Event], None] | None], Bridge]
 
 
@@ -36,6 +39,7 @@ class _Live:
     name: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     sandbox: Sandbox | None = None
+    room: Room | None = None
     names: list[str] = field(default_factory=list[str])
     used: float = 0.0
 
@@ -81,7 +85,8 @@ class Sessions:
             live.used = time.monotonic()
             if live.sandbox is None or not live.sandbox.alive:
                 await self._make_space(live)
-                live.sandbox = await self._open(session)
+                live.sandbox = await self._open(live)
+                live.room = live.sandbox.room
             try:
                 result = await self._run_in(live.sandbox, code, limit, heard, live)
             finally:
@@ -105,12 +110,14 @@ class Sessions:
         finally:
             self._pool.discard(sandbox, keep_room=keep)
 
-    async def _open(self, session: str) -> Sandbox:
-        room = self._rooms.named(session)
+    async def _open(self, live: _Live) -> Sandbox:
+        """A sandbox in the session's own room; a new session adopts the room of the sandbox it is given."""
+        room = live.room or self._rooms.named(live.name)
         if room is not None:
             return await self._pool.start_in(room)
         sandbox = await self._pool.take()
-        sandbox.room = self._rooms.adopt(sandbox.room, session)
+        if not live.name.startswith("@"):
+            sandbox.room = self._rooms.adopt(sandbox.room, live.name)
         return sandbox
 
     async def _run_in(

@@ -1,0 +1,5 @@
+"""`python -m toolfold` is `toolfold`."""
+
+from toolfold.cli.main import main
+
+main()

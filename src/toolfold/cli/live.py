@@ -1,0 +1,65 @@
+"""A run as a person watches it: output on stdout as it comes, a line about tool calls on stderr."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from toolfold.cli.console import stderr
+from toolfold.session.events import Event, Output, Progress, RunResult, ToolCall
+
+
+class Live:
+    """Hears a run's events. The status line shows only on a terminal and never touches stdout."""
+
+    def __init__(self) -> None:
+        self._status = stderr().status("starting the sandbox") if stderr().is_terminal else None
+        self._open: list[str] = []
+        self._done = 0
+        self._last = "\n"
+
+    def __enter__(self) -> Live:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+        if not self._last.endswith("\n"):
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+    def hear(self, event: Event) -> None:
+        match event:
+            case Output(text=text):
+                self._last = text or self._last
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            case ToolCall(server=server, tool=tool, ok=None):
+                self._open.append(f"{server}.{tool}")
+                self._show("")
+            case ToolCall(server=server, tool=tool):
+                self._open.remove(f"{server}.{tool}")
+                self._done += 1
+                self._show("")
+            case Progress(text=text):
+                self._show(text)
+            case _:
+                pass
+
+    def _show(self, text: str) -> None:
+        if self._status is None:
+            return
+        calls = f"{self._done} tool calls" + (f", now {self._open[-1]}" if self._open else "")
+        self._status.update(f"{text}  [dim]{calls}[/]" if text else calls)
+
+
+def conclude(result: RunResult) -> None:
+    """What a live watcher has not seen yet: the last value, or the error."""
+    if result.error is not None:
+        stderr().print(result.error, style="red", markup=False, highlight=False)
+    if result.output_file is not None:
+        stderr().print(f"The whole output is in {result.output_file} of session {result.session!r}.", markup=False)

@@ -1,0 +1,57 @@
+"""`toolfold`: the table of commands. A command's file is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import typer
+
+from toolfold.errors import ToolfoldError
+
+COMMANDS = {
+    "serve": "Be an MCP server: two tools over all your servers.",
+    "run": "Run a program in the sandbox, as an agent would.",
+    "search": "Find tools.",
+    "generate": "Write the typed API of all tools into a folder.",
+    "doctor": "Check config, servers and sandbox, and say what to do.",
+    "demo": "Run six scenarios on embedded servers and measure them.",
+    "bench": "Print the measured figures.",
+}
+
+
+def main() -> None:
+    """The console script. Exit code 0 only on success."""
+    wanted = next((word for word in sys.argv[1:] if word in COMMANDS), None)
+    # Importing one command instead of all of them keeps `serve` fast; --help imports all.
+    chosen = [wanted] if wanted is not None and sys.argv[1:2] == [wanted] else list(COMMANDS)
+    app = typer.Typer(
+        name="toolfold",
+        help="Fold any number of MCP servers into two tools.",
+        no_args_is_help=True,
+        add_completion=wanted is None,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    for name in chosen:
+        module: Any = importlib.import_module(f"toolfold.cli.{name}")
+        module.register(app)
+    try:
+        app()
+    except ToolfoldError as error:
+        from toolfold.cli.console import stderr
+
+        stderr().print(f"[bold red]{error.message}[/]", markup=True, highlight=False)
+        if error.hint:
+            stderr().print(error.hint, markup=False, highlight=False)
+        raise SystemExit(1) from None
+
+
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True)) -> None:
+    if version:
+        from toolfold import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit

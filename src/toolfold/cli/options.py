@@ -1,0 +1,55 @@
+"""Options that several commands share, and the way from them to an open fold."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from toolfold.fold import Toolfold
+
+Config = Annotated[
+    Path | None, typer.Option("--config", help="A config file of any supported client; default: what is found here.")
+]
+CatalogDirs = Annotated[
+    list[Path] | None,
+    typer.Option("--catalog", help="A folder of definitions ({server, tools}) to add without starting anything."),
+]
+DataDir = Annotated[Path | None, typer.Option("--data", help="Where caches, sessions and logs are kept.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+T = TypeVar("T")
+
+
+def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None) -> Toolfold:
+    """The fold that the options name. Problems in the config are told once, on stderr."""
+    from toolfold.fold import Toolfold
+
+    fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data)
+    if fold.loaded.problems:
+        from toolfold.cli.console import stderr
+
+        for problem in fold.loaded.problems:
+            stderr().print(f"config: {problem}", markup=False, highlight=False, style="yellow")
+    return fold
+
+
+def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run to the end; Ctrl-C and SIGTERM cancel it, so that everything it started is ended first."""
+    try:
+        return asyncio.run(_interruptible(work()))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise SystemExit(130) from None
+
+
+async def _interruptible(work: Awaitable[T]) -> T:
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    return await task

@@ -1,0 +1,71 @@
+"""`toolfold run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
+from toolfold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from toolfold.session.events import RunResult
+
+
+def register(app: typer.Typer) -> None:
+    app.command("run")(run)
+
+
+def run(
+    file: Annotated[str | None, typer.Argument(help="A program, or - for standard input.")] = None,
+    code: Annotated[str | None, typer.Option("-c", "--code", help="The program itself.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Keep files under this name.")] = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", min=0.001, help="Seconds the program may take.")] = None,
+    check: Annotated[bool, typer.Option(help="Review the program before it runs.")] = True,
+    config: Config = None,
+    catalog: CatalogDirs = None,
+    data: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Run a program in the sandbox, as an agent would.
+
+    Example: toolfold run -c 'from servers.github import create_issue; print(await create_issue(title="Hello"))'
+    """
+    program = _read(file, code)
+
+    async def work() -> RunResult:
+        async with open_fold(config, catalog, data) as fold:
+            if json:
+                return await fold.run(program, session=session, timeout=timeout, check=check)
+            from toolfold.cli.live import Live
+
+            with Live() as live:
+                return await fold.run(program, session=session, timeout=timeout, check=check, heard=live.hear)
+
+    result = run_async(work)
+    if json:
+        import msgspec
+
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n")
+    else:
+        from toolfold.cli.live import conclude
+
+        conclude(result)
+    if not result.success:
+        raise SystemExit(1)
+
+
+def _read(file: str | None, code: str | None) -> str:
+    if (file is None) == (code is None):
+        raise ConfigError("Give one program: a FILE, - for standard input, or -c CODE.")
+    if code is not None:
+        return code
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(str(file)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Cannot read {file}: {error}.") from None

@@ -1,0 +1,46 @@
+"""`toolfold search`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
+
+if TYPE_CHECKING:
+    from toolfold.catalog.catalog import Answer
+
+
+def register(app: typer.Typer) -> None:
+    app.command("search")(search)
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="What the tool should do; empty lists the servers.")] = "",
+    detail: Annotated[str, typer.Option(help="name_only, with_description or full.")] = "with_description",
+    limit: Annotated[int | None, typer.Option(help="How many hits; default: what fits about 500 tokens.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show why each hit ranked.")] = False,
+    config: Config = None,
+    catalog: CatalogDirs = None,
+    data: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Find tools, resources and prompts.
+
+    Example: toolfold search "create an issue" --detail full --limit 3
+    """
+
+    async def work() -> Answer:
+        async with open_fold(config, catalog, data) as fold:
+            return await fold.search(query, detail=detail, limit=limit, explain=explain)
+
+    answer = run_async(work)
+    if json:
+        import msgspec
+
+        document = {"total": answer.total, "hits": answer.hits}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    else:
+        sys.stdout.write(answer.text.rstrip("\n") + "\n")
