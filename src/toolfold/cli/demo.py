@@ -1,50 +1,56 @@
-"""`toolfold demo`: six scenarios, each with direct calls and folded, measured."""
+"""`toolfold demo`."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from toolfold.cli.options import Json, run_async
+
+if TYPE_CHECKING:
+    from toolfold.demo.run import Report
+
+
+def register(app: typer.Typer) -> None:
+    app.command("demo")(demo)
 
 
 def demo(
     catalog: Annotated[
-        Path | None,
-        typer.Option(help="Also compare the definitions in this folder of {server, tools} files.", metavar="DIR"),
+        Path | None, typer.Option("--catalog", help="Also compare the definitions ({server, tools}) in a folder.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the measurements as JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    """Run six scenarios on embedded MCP servers, directly and folded, and print measured tokens and round trips.
+    """Run six scenarios on embedded MCP servers, with direct calls and folded, and measure both.
 
     Example: toolfold demo --catalog ./catalogs
     """
-    import sys
-
-    import anyio
-    from rich.console import Console
-
-    from toolfold.demo.run import Report, run_demo
-    from toolfold.demo.table import as_data, show
-
-    progress = Console(stderr=True)
-
-    async def run() -> Report:
-        with progress.status("starting") as status:
-
-            def heard(text: str) -> None:
-                status.update(text)
-                if not progress.is_terminal:
-                    progress.print(text, highlight=False)
-
-            return await run_demo(catalog=catalog, progress=heard)
-
-    report = anyio.run(run)
+    report = run_async(lambda: _measure(catalog))
     if json:
         from json import dumps
 
+        from toolfold.demo.table import as_data
+
         sys.stdout.write(dumps(as_data(report), indent=2, ensure_ascii=False) + "\n")
     else:
-        show(report, Console())
+        from toolfold.cli.console import stdout
+        from toolfold.demo.table import show
+
+        show(report, stdout())
     if not report.same_answers:
-        raise typer.Exit(1)
+        raise SystemExit(1)
+
+
+async def _measure(catalog: Path | None) -> Report:
+    """Run the demo; on a terminal one line tells what is happening, elsewhere each step is a line."""
+    from toolfold.cli.console import stderr
+    from toolfold.demo.run import run_demo
+
+    console = stderr()
+    if not console.is_terminal:
+        return await run_demo(catalog=catalog, progress=lambda text: console.print(text, markup=False, highlight=False))
+    with console.status("") as status:
+        return await run_demo(catalog=catalog, progress=status.update)

@@ -29,8 +29,7 @@ async def gateway(folder: Path, log: Path) -> AsyncGenerator[Client]:
     config.write_text(json.dumps(demo_config()), encoding="utf-8")
     serve = {
         "command": sys.executable,
-        "args": ["-m", "toolfold", "serve", "--config", str(config)],
-        "env": {"TOOLFOLD_DATA": str(folder / "data")},
+        "args": ["-m", "toolfold", "serve", "--config", str(config), "--data", str(folder / "data")],
         "cwd": str(folder),
     }
     async with connect({"toolfold": serve}, log) as clients:
