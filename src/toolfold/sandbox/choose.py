@@ -1,0 +1,138 @@
+"""Which backend holds programs here: the strongest that proves itself, or none. Never a weaker one silently."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import platform
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from toolfold.config.settings import SandboxSettings
+from toolfold.errors import SandboxUnavailable
+from toolfold.sandbox.probe import prove
+from toolfold.sandbox.protocol import Backend
+
+_PROOFS = "sandbox-proofs.json"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A backend that could be set up and has not proved anything yet."""
+
+    backend: Backend
+    title: Callable[[], str]
+    """For people, for example "bubblewrap 0.11.0". Takes a trial that raises SandboxUnavailable with the fix."""
+    identity: str
+    """Changes whenever an earlier proof would say nothing about this one."""
+    program: str = ""
+    """A probe of its own, for a backend whose language cannot hold the common one."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    backend: Backend
+    evidence: str
+    """What was proved, in one line."""
+    passed_over: tuple[str, ...] = ()
+    """Why each stronger backend was not taken."""
+
+
+Opener = Callable[[SandboxSettings, Path], Awaitable[Candidate]]
+
+
+async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = False) -> Choice:
+    """The configured backend, or for `auto` the strongest one here, proved by a hostile probe.
+
+    A proof is remembered for this boot, kernel, backend and runtime; `live` probes whatever is remembered.
+    Raises SandboxUnavailable, with the command that would fix it, when none holds.
+    """
+    openers = backends()
+    names = list(openers) if settings.backend == "auto" else [settings.backend]
+    refused: list[SandboxUnavailable] = []
+    for name in names:
+        try:
+            candidate = await openers[name](settings, data_dir)
+            evidence = await _proved(candidate, data_dir, live=live)
+        except SandboxUnavailable as error:
+            refused.append(error)
+            continue
+        return Choice(candidate.backend, evidence, tuple(str(error) for error in refused))
+    if len(refused) == 1:
+        raise refused[0]
+    reasons = " ".join(f"({number}) {error.message}" for number, error in enumerate(refused, start=1))
+    fix = next((error.hint for error in refused if error.hint), "")
+    raise SandboxUnavailable(f"No sandbox holds here, so no program will be run. {reasons}", hint=fix)
+
+
+def backends() -> dict[str, Opener]:
+    """Every backend by its name in the settings, the strongest first."""
+    return {"bubblewrap": _bubblewrap}
+
+
+async def _proved(candidate: Candidate, data_dir: Path, *, live: bool) -> str:
+    proofs = data_dir / _PROOFS
+    key = _key(candidate)
+    if not live and key:
+        known = await asyncio.to_thread(_load, proofs)
+        if key in known:
+            return f"{known[key]} (proved earlier in this boot)"
+    title = await asyncio.to_thread(candidate.title)
+    proof = await prove(candidate.backend, data_dir, title=title, program=candidate.program)
+    if key:
+        await asyncio.to_thread(_remember, proofs, key, proof.evidence)
+    return proof.evidence
+
+
+def _key(candidate: Candidate) -> str:
+    """What a proof depends on. Empty where a reboot cannot be recognised: then every start proves anew."""
+    try:
+        boot = _BOOT.read_text().strip()
+    except OSError:
+        return ""
+    parts = "\0".join((boot, platform.release(), str(os.geteuid()), candidate.identity))
+    return f"{candidate.backend.name}-{hashlib.sha256(parts.encode()).hexdigest()[:24]}"
+
+
+def _load(path: Path) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError):
+        return {}
+
+
+def _remember(path: Path, key: str, evidence: str) -> None:
+    """Proofs of the same backend that no longer apply are dropped; a lost write only costs a probe."""
+    name = key.rsplit("-", 1)[0]
+    kept = {old: text for old, text in _load(path).items() if not old.startswith(f"{name}-")}
+    with contextlib.suppress(OSError):
+        temporary = path.with_name(f"{path.name}.{os.getpid()}")
+        temporary.write_bytes(msgspec.json.encode(kept | {key: evidence}))
+        temporary.replace(path)
+
+
+async def _bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
+    return await asyncio.to_thread(_find_bubblewrap, settings, data_dir)
+
+
+def _find_bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
+    from toolfold.sandbox import bubblewrap
+    from toolfold.sandbox.obstacles import bubblewrap_version
+    from toolfold.sandbox.runtime import prepare
+
+    if platform.system() != "Linux":
+        raise SandboxUnavailable(f"bubblewrap exists on Linux only; this is {platform.system()}.")
+    bwrap = bubblewrap.find_bwrap()
+    runtime = prepare(data_dir)
+    stat = bwrap.stat()
+    return Candidate(
+        bubblewrap.Bubblewrap(settings, runtime, bwrap),
+        lambda: f"bubblewrap {bubblewrap_version(bwrap)}",
+        f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root}",
+    )
