@@ -1,0 +1,363 @@
+"""One live conversation with a server: requests in, plain data or a teaching error out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from toolfold import __version__
+from toolfold.config.settings import ServerConfig
+from toolfold.definitions import Listing, ToolResult
+from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from toolfold.upstream.handshake import Era, shake_hands
+from toolfold.upstream.listing import ListingReader
+from toolfold.upstream.results import NonsenseError, tool_result
+from toolfold.upstream.serverlog import ServerLog, readable
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession, IncomingMessage
+    from mcp.shared.dispatcher import CallOptions, ProgressFnT
+    from mcp.shared.exceptions import MCPError
+    from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+
+Progress = Callable[[float, float | None, str | None], None]
+
+LISTING_TIMES = 5
+"""How many call timeouts a whole listing may take, with all its pages."""
+FATE_PATIENCE = 5.0
+WORDS = 600
+
+
+class Transport(Protocol):
+    """Both directions of a connection, and what is known about its other end."""
+
+    reader: Any
+    writer: Any
+
+    @property
+    def pid(self) -> int | None: ...
+    def when_over(self, tell: Callable[[], None]) -> None: ...
+    async def explained(self) -> None: ...
+    def reason(self) -> str: ...
+    def last_words(self) -> str: ...
+    def probe_was_read(self) -> bool: ...
+
+
+class Connection:
+    """A server that has answered the handshake. Usable from any task until `over`."""
+
+    def __init__(
+        self,
+        server: str,
+        config: ServerConfig,
+        log: ServerLog,
+        session: ClientSession,
+        dispatcher: JSONRPCDispatcher[Any],
+        transport: Transport,
+    ) -> None:
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        self.server = server
+        self.config = config
+        self.log = log
+        self.session = session
+        self.transport = transport
+        self.version = session.protocol_version or ""
+        self.modern = self.version in MODERN_PROTOCOL_VERSIONS
+        self.answered = False
+        """Whether a call has succeeded: a server that has been of use once is not one that cannot start."""
+        self.fate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Why the connection ended, once it has."""
+        self.wake = asyncio.Event()
+        self.over = False
+        self.leaving = False
+        self.stale = False
+        self._dispatcher = dispatcher
+        self._remote = config.transport != "stdio"
+        self._parameter_headers: dict[str, dict[tuple[str, ...], str]] = {}
+        self._meta = _modern_meta(self.version) if self.modern else None
+        transport.when_over(self._ended)
+
+    def _ended(self) -> None:
+        self.over = True
+        self.wake.set()
+
+    def leave(self) -> None:
+        self.leaving = True
+        self.wake.set()
+
+    def outdated(self) -> None:
+        """What the server offers has changed."""
+        self.stale = True
+        self.wake.set()
+
+    async def call(self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None) -> ToolResult:
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import HEADER_MISMATCH
+
+        params = {"name": tool, "arguments": arguments}
+        try:
+            raw = await self._send("tools/call", params, self.config.call_timeout, tool, on_progress)
+        except MCPError as error:
+            if error.code != HEADER_MISMATCH or not self.modern:
+                raise await self.explain(error, f"tool `{tool}`") from error
+            # Refused before it was run, because the headers follow a schema that has changed: read it, send again.
+            await self.listing()
+            raw = await self.request("tools/call", params, f"tool `{tool}`", name=tool, on_progress=on_progress)
+        try:
+            result = tool_result(raw, modern=self.modern)
+        except NonsenseError as error:
+            raise UpstreamError(self.server, f"tool `{tool}` answered nonsense: {error}.") from None
+        self.answered = True
+        return result
+
+    async def request(
+        self, method: str, params: dict[str, Any], what: str, *, name: str = "", on_progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """One request with the time of a call; every failure is an `UpstreamError` that says `what` it was for."""
+        from mcp.shared.exceptions import MCPError
+
+        try:
+            return await self._send(method, params, self.config.call_timeout, name, on_progress)
+        except MCPError as error:
+            raise await self.explain(error, what) from error
+
+    async def listing(self) -> tuple[Listing, list[str]]:
+        """Everything the server offers, and what was wrong with it."""
+        from mcp.shared.exceptions import MCPError
+
+        capabilities = self.session.server_capabilities
+        reader = ListingReader(self.server, self._page)
+        try:
+            async with asyncio.timeout(self.config.call_timeout * LISTING_TIMES):
+                listing = await reader.read(
+                    instructions=self.session.instructions or "",
+                    resources=capabilities is not None and capabilities.resources is not None,
+                    prompts=capabilities is not None and capabilities.prompts is not None,
+                )
+        except MCPError as error:
+            raise await self.explain(error, "its list of tools") from error
+        except NonsenseError as error:
+            raise UpstreamError(self.server, f"answered nonsense: {error}.", hint=self._log_hint()) from None
+        except TimeoutError:
+            raise UpstreamTimeout(self.server, "its list of tools did not end in time.") from None
+        if self.modern and self._remote:
+            listing = self._mirror(listing, reader.problems)
+        for problem in reader.problems:
+            self.log.note(problem)
+        return listing, reader.problems
+
+    async def _page(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        return await self._send(method, params, self.config.call_timeout)
+
+    def _mirror(self, listing: Listing, problems: list[str]) -> Listing:
+        """Learn which arguments travel as headers too; a tool that asks for impossible ones must not be offered."""
+        from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
+
+        kept = [tool for tool in listing.tools if find_invalid_x_mcp_header(tool.input_schema) is None]
+        self._parameter_headers = {tool.name: x_mcp_header_map(tool.input_schema) for tool in kept}
+        if len(kept) == len(listing.tools):
+            return listing
+        names = {tool.name for tool in kept}
+        problems += [f"tool `{t.name}` has an invalid x-mcp-header" for t in listing.tools if t.name not in names]
+        return Listing(
+            server=listing.server,
+            instructions=listing.instructions,
+            tools=kept,
+            resources=listing.resources,
+            prompts=listing.prompts,
+        )
+
+    async def _send(
+        self, method: str, params: dict[str, Any], timeout: float, name: str = "", on_progress: Progress | None = None
+    ) -> dict[str, Any]:
+        # Below the SDK's session on purpose: it would check each answer twice against its own models and each result
+        # against the output schema in pure Python, and refuse a list for one bad entry. See `listing` and `results`.
+        options: CallOptions = {"timeout": timeout}
+        if self._meta is not None:
+            params = {**params, "_meta": self._meta}
+        if self._remote:
+            options["headers"] = self._headers(method, params, name)
+        if on_progress is not None:
+            options["on_progress"] = _asynchronous(on_progress)
+        try:
+            return await self._dispatcher.send_raw_request(method, params, options)
+        except ValueError as error:
+            raise InvalidArguments(f"The arguments cannot be sent as JSON: {error}") from None
+
+    def _headers(self, method: str, params: Mapping[str, Any], name: str) -> dict[str, str]:
+        from mcp.shared.inbound import (
+            MCP_METHOD_HEADER,
+            MCP_NAME_HEADER,
+            MCP_PROTOCOL_VERSION_HEADER,
+            encode_header_value,
+            mcp_param_headers,
+        )
+
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}
+        if self.modern:
+            headers[MCP_METHOD_HEADER] = method
+            if name:
+                headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if (mirrored := self._parameter_headers.get(name)) and method == "tools/call":
+                headers |= mcp_param_headers(mirrored, cast("dict[str, Any]", params["arguments"]))
+        return headers
+
+    async def explain(self, error: MCPError, what: str) -> UpstreamError:
+        """What an error of the protocol means to the person or program that asked."""
+        from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+
+        timeout = self.config.call_timeout
+        if error.code == REQUEST_TIMEOUT and "timed out" in error.message:
+            return UpstreamTimeout(
+                self.server,
+                f"{what} did not answer within {timeout:g} s and was cancelled.",
+                hint="It may still have had an effect. `call_timeout` of the server moves the limit.",
+            )
+        if error.code == CONNECTION_CLOSED:
+            # The cause is known a moment later than the end; a server may also send this code while it lives.
+            await asyncio.wait({self.fate}, timeout=FATE_PATIENCE if self.over or self.closed else 0.5)
+            if self.fate.done():
+                return self.ended(f"while {what} was running")
+        if self._session_lost(error):
+            self.leave()
+            return UpstreamUnavailable(
+                self.server, "ended the session.", hint="The next call opens a new one; this one was not repeated."
+            )
+        if self._remote and self.unauthorized:
+            return self.unauthorized_error()
+        message = readable(error.message, WORDS) or "no reason given"
+        return UpstreamError(self.server, f"{what} failed: {message} (code {error.code})")
+
+    @property
+    def closed(self) -> bool:
+        return self.leaving or self.fate.done()
+
+    @property
+    def unauthorized(self) -> bool:
+        return bool(getattr(self.transport, "needs_authorization", False))
+
+    def unauthorized_error(self) -> UpstreamUnavailable:
+        return unauthorized(self.server, self.config, self.transport.reason())
+
+    def _session_lost(self, error: MCPError) -> bool:
+        return self._remote and getattr(self.transport, "status", None) == 404 and "ession" in error.message
+
+    def ended(self, when: str) -> UpstreamUnavailable:
+        """The error of whoever was waiting when the server went away."""
+        reason = self.fate.result() if self.fate.done() else self.transport.reason()
+        return UpstreamUnavailable(
+            self.server,
+            f"the server {reason or 'went away'} {when}.{said(self.transport)}",
+            hint=f"The next call starts it again; this one was not repeated, as it may have had an effect. "
+            f"{self._log_hint()}",
+        )
+
+    def _log_hint(self) -> str:
+        return f"Log: {self.log.path}"
+
+
+def said(transport: Transport) -> str:
+    words = readable(transport.last_words(), WORDS)
+    return f" Its last words: {words}" if words else ""
+
+
+def unauthorized(server: str, config: ServerConfig, reason: str) -> UpstreamUnavailable:
+    where = f" in {config.source}" if config.source else ""
+    return UpstreamUnavailable(
+        server, f"{config.url} {reason}.", hint=f"Add an `Authorization` header to this server{where}."
+    )
+
+
+def _asynchronous(on_progress: Progress) -> ProgressFnT:
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        on_progress(progress, total, message)
+
+    return tell
+
+
+def _modern_meta(version: str) -> dict[str, Any]:
+    from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
+
+    return {
+        PROTOCOL_VERSION_META_KEY: version,
+        CLIENT_INFO_META_KEY: {"name": "toolfold", "version": __version__},
+        CLIENT_CAPABILITIES_META_KEY: {},
+    }
+
+
+class Greeter:
+    """An open transport whose server has not been greeted yet."""
+
+    def __init__(self, server: str, config: ServerConfig, log: ServerLog, transport: Transport) -> None:
+        from mcp.client.session import ClientSession
+        from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+        from mcp_types import (
+            Implementation,
+            PromptListChangedNotification,
+            ResourceListChangedNotification,
+            ToolListChangedNotification,
+        )
+
+        self._server = server
+        self._config = config
+        self._log = log
+        self._transport = transport
+        self._changes = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
+        self._connection: Connection | None = None
+        self._dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(transport.reader, transport.writer)
+        self.session = ClientSession(
+            dispatcher=self._dispatcher,
+            message_handler=self._hear,
+            client_info=Implementation(name="toolfold", version=__version__),
+        )
+        """To be entered before `greet`, and left, by one task."""
+
+    async def _hear(self, message: IncomingMessage) -> None:
+        if self._connection is not None and isinstance(message, self._changes):
+            self._connection.outdated()
+
+    async def greet(self, era: Era, budget: float) -> Connection:
+        await shake_hands(self.session, self._transport, era, budget)
+        self._connection = Connection(
+            self._server, self._config, self._log, self.session, self._dispatcher, self._transport
+        )
+        return self._connection
+
+
+async def follow_changes(connection: Connection) -> None:
+    """On the newer protocol, where changes are announced only on a stream that was asked for: ask, and ask again
+    when it breaks. Returns when the server has no such stream."""
+    from mcp.client.subscriptions import SubscriptionLost, listen
+    from mcp.shared.exceptions import MCPError
+
+    capabilities = connection.session.server_capabilities
+    if not connection.modern or capabilities is None:
+        return
+    tools, prompts, resources = (
+        bool(part and part.list_changed) for part in (capabilities.tools, capabilities.prompts, capabilities.resources)
+    )
+    if not (tools or prompts or resources):
+        return
+    delay = 1.0
+    while True:
+        with contextlib.suppress(SubscriptionLost):
+            try:
+                async with listen(
+                    connection.session,
+                    tools_list_changed=tools,
+                    prompts_list_changed=prompts,
+                    resources_list_changed=resources,
+                ) as events:
+                    async for _ in events:
+                        delay = 1.0
+                        connection.outdated()
+            except MCPError as error:
+                connection.log.note(f"changes cannot be followed: {error}")
+                return
+        await asyncio.sleep(delay)
+        delay = min(delay * 2, 60.0)
+        # There is no replay: what changed while nobody listened is found by reading the list again.
+        connection.outdated()

@@ -1,0 +1,164 @@
+"""The fleet: every configured MCP server, each started when it is first needed and none able to hold up another."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from toolfold.config.settings import ServerConfig
+from toolfold.definitions import Listing, Part, ToolResult
+from toolfold.errors import UpstreamError, UpstreamUnavailable
+from toolfold.upstream.connection import Progress, Transport
+from toolfold.upstream.health import Health
+from toolfold.upstream.keeper import Keeper
+from toolfold.upstream.remote import open_remote
+from toolfold.upstream.results import NonsenseError, prompt_messages, resource_parts
+from toolfold.upstream.serverlog import ServerLog
+from toolfold.upstream.stdio import open_stdio
+from toolfold.upstream.warden import Warden
+
+STARTS_AT_ONCE = 8
+PATIENCE = 5.0
+"""Seconds after which a server that is still starting no longer counts among those that start at once."""
+CLOSE_TIMEOUT = 8.0
+
+
+class Fleet:
+    """Connections to all upstreams. `on_listing` is told what a server offers whenever the server says it changed."""
+
+    def __init__(
+        self,
+        servers: Mapping[str, ServerConfig],
+        *,
+        log_dir: Path,
+        on_listing: Callable[[Listing], None] | None = None,
+    ) -> None:
+        self._log_dir = log_dir
+        self._warden = Warden(log_dir)
+        self._keepers = {
+            name: Keeper(
+                name,
+                config,
+                log := ServerLog(log_dir, name),
+                partial(self._open, config, log),
+                on_listing,
+            )
+            for name, config in servers.items()
+        }
+
+    def _open(self, config: ServerConfig, log: ServerLog) -> AbstractAsyncContextManager[Transport]:
+        if config.transport == "stdio":
+            return open_stdio(config, self._warden, log)
+        return open_remote(config)
+
+    async def __aenter__(self) -> Self:
+        self._log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        closing = asyncio.ensure_future(self._close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            # A second Ctrl-C does not leave processes behind; the time that this takes is bounded.
+            await closing
+            raise
+
+    async def _close(self) -> None:
+        lives = [life for keeper in self._keepers.values() for life in keeper.stop()]
+        if lives:
+            _, late = await asyncio.wait(lives, timeout=CLOSE_TIMEOUT)
+            for life in late:
+                life.cancel()
+        await self._warden.close()
+        if lives:
+            await asyncio.wait(lives, timeout=1.0)
+
+    def _keeper(self, server: str) -> Keeper:
+        keeper = self._keepers.get(server)
+        if keeper is None:
+            near = difflib.get_close_matches(server, self._keepers, n=3)
+            hint = f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(sorted(self._keepers))}."
+            raise UpstreamUnavailable(server, "no server of this name is configured.", hint=hint)
+        return keeper
+
+    async def call(
+        self, server: str, tool: str, arguments: dict[str, Any], *, on_progress: Progress | None = None
+    ) -> ToolResult:
+        """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered; a tool's own failure
+        is an answer (`is_error`). Cancelling the call cancels it at the server."""
+        keeper = self._keeper(server)
+        connection = keeper.connection or await keeper.connected()
+        return await connection.call(tool, arguments, on_progress)
+
+    async def listing(self, server: str) -> Listing:
+        """Everything the server offers now, asked afresh."""
+        return await self._keeper(server).listing()
+
+    async def listings(
+        self, servers: Iterable[str] | None = None
+    ) -> AsyncGenerator[tuple[str, Listing | UpstreamError]]:
+        """The listings of these servers (or of all), side by side, each as soon as it is there."""
+        names = list(dict.fromkeys(self._keepers if servers is None else servers))
+        finished: asyncio.Queue[tuple[str, Listing | UpstreamError]] = asyncio.Queue()
+        slots = asyncio.Semaphore(STARTS_AT_ONCE)
+
+        async def ask(name: str) -> None:
+            try:
+                finished.put_nowait((name, await self.listing(name)))
+            except UpstreamError as error:
+                finished.put_nowait((name, error))
+            except Exception as error:
+                finished.put_nowait((name, UpstreamError(name, f"could not be listed: {error!r}")))
+
+        async def ask_in_turn(name: str) -> None:
+            async with slots:
+                asking = asyncio.create_task(ask(name))
+                try:
+                    # One that hangs gives its place to the next, so that it delays nobody for long.
+                    await asyncio.wait({asking}, timeout=PATIENCE)
+                except asyncio.CancelledError:
+                    asking.cancel()
+                    raise
+            try:
+                await asking
+            finally:
+                asking.cancel()
+
+        tasks = [asyncio.create_task(ask_in_turn(name)) for name in names]
+        try:
+            for _ in names:
+                yield await finished.get()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def read_resource(self, server: str, uri: str) -> list[Part]:
+        connection = await self._keeper(server).connected()
+        raw = await connection.request("resources/read", {"uri": uri}, f"resource `{uri}`", name=uri)
+        try:
+            return resource_parts(raw)
+        except NonsenseError as error:
+            raise UpstreamError(server, f"resource `{uri}` was answered with nonsense: {error}.") from None
+
+    async def get_prompt(self, server: str, name: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
+        """The prompt's messages, each as `{"role", "content"}`."""
+        connection = await self._keeper(server).connected()
+        params = {"name": name, "arguments": arguments}
+        raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name)
+        try:
+            return prompt_messages(raw)
+        except NonsenseError as error:
+            raise UpstreamError(server, f"prompt `{name}` was answered with nonsense: {error}.") from None
+
+    def health(self) -> list[Health]:
+        return [keeper.health() for keeper in self._keepers.values()]

@@ -1,0 +1,117 @@
+"""Agreeing on a protocol version with a server of either era.
+
+Newer servers answer `server/discover`; older ones want `initialize` first. The probe comes first, because it is the
+only way to get the newer protocol, and most older servers just refuse it. Some die of it, some fall silent: those
+raise `ProbeHarmedError`, and are started again without a probe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession
+    from mcp.shared.exceptions import MCPError
+
+Era = Literal["auto", "legacy"]
+T = TypeVar("T")
+
+PROBE_SHARE = 1 / 6
+"""Of the time for starting, what the probe may take once the server has read it; then both greetings are sent."""
+AUTO_SHARE = 1 / 2
+"""Of the same time, what the whole attempt with a probe may take; the rest is for the one without."""
+POLL = 0.05
+
+
+class ProbeHarmedError(Exception):
+    """The server went away or fell silent after it was probed."""
+
+
+class IncompatibleError(Exception):
+    """The server speaks no protocol version that we do."""
+
+
+class Probed(Protocol):
+    def probe_was_read(self) -> bool:
+        """Whether the server has taken what was sent to it, as far as that can be known."""
+        ...
+
+
+async def shake_hands(session: ClientSession, transport: Probed, era: Era, budget: float) -> None:
+    """Bring `session` to an agreed version. The overall time limit is the caller's."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+    from pydantic import ValidationError
+
+    if era == "legacy":
+        await _initialize(session)
+        return
+    try:
+        try:
+            await _patiently(session.discover(), transport, budget * PROBE_SHARE)
+            return
+        except MCPError as error:
+            if _only_newer(error):
+                raise IncompatibleError(_offered(error)) from None
+            if error.code == CONNECTION_CLOSED:
+                raise
+        except (ValidationError, RuntimeError, TimeoutError):
+            pass  # an answer that is none, or none at all: no evidence of a newer server
+        await _patiently(_initialize(session), transport, budget * (AUTO_SHARE - PROBE_SHARE))
+    except TimeoutError:
+        raise ProbeHarmedError("it read the greeting and did not answer") from None
+    except MCPError as error:
+        if error.code == CONNECTION_CLOSED and transport.probe_was_read():
+            raise ProbeHarmedError("it went away after the first greeting") from error
+        raise
+
+
+async def _initialize(session: ClientSession) -> None:
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
+
+    try:
+        await session.initialize()
+    except MCPError as error:
+        # A slow newer server may have taken the late probe as its first greeting; it says so, and is asked again.
+        if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        await session.discover()
+
+
+async def _patiently(work: Coroutine[Any, Any, T], transport: Probed, patience: float) -> T:
+    """Wait for an answer. The time counts from when the server has read the question: a server that is still being
+    downloaded or built is slow, not silent."""
+    task = asyncio.ensure_future(work)
+    clock = asyncio.get_running_loop().time
+    read_at: float | None = None
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=min(patience, POLL))
+            if read_at is None and transport.probe_was_read():
+                read_at = clock()
+            if not task.done() and read_at is not None and clock() - read_at >= patience:
+                raise TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
+
+
+def _offered(error: MCPError) -> str:
+    match error.error.data:
+        case {"supported": [*versions]}:
+            return ", ".join(str(version) for version in versions)
+        case _:
+            return ""
+
+
+def _only_newer(error: MCPError) -> bool:
+    """The server named versions, and none of them is one that `initialize` could agree on."""
+    from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+    if error.code != UNSUPPORTED_PROTOCOL_VERSION or not (offered := _offered(error)):
+        return False
+    return not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in offered.split(", "))

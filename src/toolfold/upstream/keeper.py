@@ -1,0 +1,277 @@
+"""Keeps one upstream: starts it when it is first needed, shares the start, notices its end, starts it again.
+
+A connection of the SDK has to be entered and left by one task, so each one lives in a task of its own. Callers use
+the connection directly; the keeper is asked only when there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import cast
+
+from toolfold.config.settings import ServerConfig
+from toolfold.definitions import Listing
+from toolfold.errors import UpstreamError, UpstreamUnavailable
+from toolfold.upstream.connection import (
+    WORDS,
+    Connection,
+    Greeter,
+    Transport,
+    follow_changes,
+    said,
+    unauthorized,
+)
+from toolfold.upstream.handshake import Era, IncompatibleError, ProbeHarmedError
+from toolfold.upstream.health import Health, State
+from toolfold.upstream.remote import RemoteTransport
+from toolfold.upstream.serverlog import ServerLog, readable
+from toolfold.upstream.stdio import CannotStartError
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 60.0
+LEAVE_TIMEOUT = 10.0
+RELIST_SPACING = 1.0
+
+Opener = Callable[[], AbstractAsyncContextManager[Transport]]
+
+
+class Keeper:
+    def __init__(
+        self,
+        server: str,
+        config: ServerConfig,
+        log: ServerLog,
+        opener: Opener,
+        on_listing: Callable[[Listing], None] | None,
+    ) -> None:
+        self.server = server
+        self.config = config
+        self.connection: Connection | None = None
+        self._log = log
+        self._opener = opener
+        self._on_listing = on_listing
+        self._opening: asyncio.Task[Connection] | None = None
+        self._lives: set[asyncio.Task[None]] = set()
+        self._era: Era = "legacy" if config.transport == "sse" else "auto"
+        self._failures = 0
+        self._retry_at = 0.0
+        self._starts = 0
+        self._last_error = ""
+        self._problems: tuple[str, ...] = ()
+        self._closed = False
+
+    async def connected(self) -> Connection:
+        """The live connection, started if there is none. Everyone who waits shares the one start."""
+        if self.connection is not None:
+            return self.connection
+        if self._closed:
+            raise UpstreamUnavailable(self.server, "is closed.")
+        if self._opening is None:
+            wait = self._retry_at - asyncio.get_running_loop().time()
+            if wait > 0:
+                raise UpstreamUnavailable(
+                    self.server,
+                    f"is down and will be tried again in {max(wait, 0.1):.1f} s. {self._last_error}",
+                )
+            self._opening = asyncio.create_task(self._open(), name=f"start {self.server}")
+            self._opening.add_done_callback(self._opened)
+        # A caller that gives up must not stop the start that others wait for.
+        return await asyncio.shield(self._opening)
+
+    def _opened(self, task: asyncio.Task[Connection]) -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()
+
+    async def _open(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.start_timeout
+        try:
+            try:
+                return await self._attempt(self._era, deadline)
+            except ProbeHarmedError as harm:
+                self._log.note(f"{harm}; starting it again in the older way")
+            connection = await self._attempt("legacy", deadline)
+            self._era = "legacy"
+            return connection
+        except UpstreamError as error:
+            self._failures += 1
+            self._retry_at = loop.time() + _delay(self._failures)
+            self._last_error = error.message.removeprefix(f"{self.server}: ")
+            raise
+
+    async def _attempt(self, era: Era, deadline: float) -> Connection:
+        opened: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        life = asyncio.create_task(self._live(era, deadline, opened), name=f"upstream {self.server}")
+        self._lives.add(life)
+        life.add_done_callback(self._lives.discard)
+        try:
+            return await opened
+        except asyncio.CancelledError:
+            life.cancel()
+            raise
+
+    async def _live(self, era: Era, deadline: float, opened: asyncio.Future[Connection]) -> None:
+        """One connection, from before its first byte until after its last."""
+        loop = asyncio.get_running_loop()
+        connection: Connection | None = None
+        transport: Transport | None = None
+        self._log.begin(f"starting ({era})")
+        try:
+            async with asyncio.timeout_at(deadline) as limit, self._opener() as transport:
+                greeter = Greeter(self.server, self.config, self._log, transport)
+                async with greeter.session:
+                    limit.reschedule(None)
+                    try:
+                        async with asyncio.timeout_at(deadline):
+                            connection = await greeter.greet(era, deadline - loop.time())
+                    except Exception as error:
+                        await transport.explained()
+                        # Told before the server is put away, which may take a while.
+                        opened.set_exception(self._failure(error, transport))
+                        return
+                    self._ready(connection)
+                    opened.set_result(connection)
+                    await self._attend(connection)
+                    self._gone(connection, transport.reason())
+                    limit.reschedule(loop.time() + LEAVE_TIMEOUT)
+        except asyncio.CancelledError:
+            opened.cancel()
+            raise
+        except Exception as error:
+            if not opened.done():
+                opened.set_exception(self._failure(error, transport))
+            elif connection is not None:
+                self._gone(connection, _cause(error))
+        finally:
+            if connection is not None:
+                self._gone(connection, "was put away")
+
+    def _ready(self, connection: Connection) -> None:
+        self.connection = connection
+        self._starts += 1
+        self._last_error = ""
+
+    def _gone(self, connection: Connection, reason: str) -> None:
+        """The connection is over: say why to those who wait, and decide when it may be tried again."""
+        if connection.fate.done():
+            return
+        connection.fate.set_result(reason)
+        if self.connection is connection:
+            self.connection = None
+        if connection.leaving:
+            return
+        # One that was of use is started again at once. One that dies before it answers anything has to wait.
+        self._failures = 0 if connection.answered else self._failures + 1
+        self._retry_at = asyncio.get_running_loop().time() + _delay(self._failures - 1)
+        self._last_error = f"The server {reason}.{said(connection.transport)}"
+        self._log.note(f"the server {reason}")
+
+    async def _attend(self, connection: Connection) -> None:
+        """Until the end, read the list again whenever the server says that it changed."""
+        relisting: asyncio.Task[None] | None = None
+        following: asyncio.Task[None] | None = None
+        if self._on_listing is not None:
+            following = asyncio.create_task(follow_changes(connection))
+        try:
+            while not (connection.leaving or connection.over):
+                if connection.stale and self._on_listing is not None and (relisting is None or relisting.done()):
+                    connection.stale = False
+                    relisting = asyncio.create_task(self._relist(connection, self._on_listing))
+                await connection.wake.wait()
+                connection.wake.clear()
+        finally:
+            for task in (relisting, following):
+                if task is not None:
+                    task.cancel()
+            await asyncio.gather(*(task for task in (relisting, following) if task), return_exceptions=True)
+
+    async def _relist(self, connection: Connection, on_listing: Callable[[Listing], None]) -> None:
+        try:
+            on_listing(await self._listing(connection))
+        except Exception as error:
+            self._log.note(f"the changed list was not taken over: {error!r}")
+        # A server that announces changes without end is asked once in a while.
+        await asyncio.sleep(RELIST_SPACING)
+        connection.wake.set()
+
+    async def listing(self) -> Listing:
+        return await self._listing(await self.connected())
+
+    async def _listing(self, connection: Connection) -> Listing:
+        listing, problems = await connection.listing()
+        self._problems = tuple(problems)
+        return listing
+
+    def _failure(self, error: Exception, transport: Transport | None) -> Exception:
+        """Why the server did not start, for the person who has to do something about it."""
+        log = f"Log: {self._log.path}"
+        words = said(transport) if transport is not None else ""
+        match error:
+            case ProbeHarmedError() | UpstreamError():
+                return error
+            case CannotStartError(hint=hint):
+                return UpstreamUnavailable(self.server, str(error), hint=hint)
+            case TimeoutError():
+                seconds = f"{self.config.start_timeout:g} s"
+                return UpstreamUnavailable(
+                    self.server,
+                    f"did not answer the handshake within {seconds}.{words}",
+                    hint=f"If it is only slow, raise its `start_timeout`. {log}",
+                )
+            case IncompatibleError():
+                return UpstreamUnavailable(self.server, f"speaks only other versions of MCP ({error}).")
+            case _:
+                pass
+        if isinstance(transport, RemoteTransport) and transport.needs_authorization:
+            return unauthorized(self.server, self.config, transport.reason())
+        if transport is not None and (reason := transport.reason()):
+            hint = f"{log}" if self.config.transport != "stdio" else f"Run its command by hand to see more. {log}"
+            return UpstreamUnavailable(self.server, f"the server {reason} before it was ready.{words}", hint=hint)
+        target = self.config.url or self.config.command
+        return UpstreamUnavailable(self.server, f"cannot be reached at {target}: {_cause(error)}.{words}", hint=log)
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Begin to leave, and return the tasks that are done when it is left."""
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+        if self.connection is not None:
+            self.connection.leave()
+        return list(self._lives)
+
+    def health(self) -> Health:
+        connection = self.connection
+        wait = self._retry_at - asyncio.get_running_loop().time() if self._last_error else 0.0
+        state: State = "idle"
+        if connection is not None:
+            state = "ready"
+        elif self._opening is not None:
+            state = "starting"
+        elif self._last_error:
+            state = "backoff" if wait > 0 else "failed"
+        return Health(
+            server=self.server,
+            state=state,
+            log_file=self._log.path,
+            protocol_version=connection.version if connection else "",
+            pid=connection.transport.pid if connection else None,
+            restarts=max(0, self._starts - 1),
+            last_error=self._last_error,
+            retry_in=round(max(0.0, wait), 1) if state == "backoff" else 0.0,
+            problems=self._problems,
+        )
+
+
+def _delay(failures: int) -> float:
+    return 0.0 if failures < 1 else min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 16))
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason, in one line: the SDK's task groups wrap it several times."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    text = readable(str(error), WORDS)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

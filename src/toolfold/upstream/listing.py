@@ -1,0 +1,218 @@
+"""Reads everything that a server offers, page by page, and keeps what is usable of it.
+
+The SDK refuses a whole list for one bad entry. Here each entry stands for itself: one without a usable name is left
+out, one with a detail of the wrong type is kept without that detail, and both are reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from toolfold.definitions import (
+    Listing,
+    PromptArgument,
+    PromptDefinition,
+    ResourceDefinition,
+    ToolDefinition,
+)
+from toolfold.upstream.results import NonsenseError
+
+PAGES = 1_000
+ENTRIES = 100_000
+PROBLEMS = 50
+
+Request = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class ListingReader:
+    """Collects one listing and, in `problems`, what was wrong with it."""
+
+    def __init__(self, server: str, request: Request) -> None:
+        self._server = server
+        self._request = request
+        self.problems: list[str] = []
+
+    async def read(self, *, instructions: str, resources: bool, prompts: bool) -> Listing:
+        """`resources` and `prompts` say whether the server claims to have any; tools are always asked for."""
+        tools = await self._entries("tools/list", "tools")
+        listed: list[ResourceDefinition] = []
+        offered: list[PromptDefinition] = []
+        if resources:
+            listed = [r for e in await self._optional("resources/list", "resources") if (r := self._resource(e))]
+            templates = await self._optional("resources/templates/list", "resourceTemplates")
+            listed += [r for e in templates if (r := self._resource(e, template=True))]
+        if prompts:
+            offered = [p for e in await self._optional("prompts/list", "prompts") if (p := self._prompt(e))]
+        return Listing(
+            server=self._server,
+            instructions=instructions,
+            tools=self._tools(tools),
+            resources=listed,
+            prompts=offered,
+        )
+
+    def _problem(self, text: str) -> None:
+        if len(self.problems) < PROBLEMS:
+            self.problems.append(text)
+        elif len(self.problems) == PROBLEMS:
+            self.problems.append("… and more")
+
+    async def _optional(self, method: str, key: str) -> list[Any]:
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND
+
+        try:
+            return await self._entries(method, key)
+        except (MCPError, NonsenseError) as error:
+            if isinstance(error, MCPError):
+                if error.code == CONNECTION_CLOSED:
+                    raise
+                if error.code == METHOD_NOT_FOUND:
+                    return []
+            self._problem(f"{method} failed: {error}")
+            return []
+
+    async def _entries(self, method: str, key: str) -> list[Any]:
+        found: list[Any] = []
+        cursors: set[str] = set()
+        params: dict[str, Any] = {}
+        for _ in range(PAGES):
+            raw = await self._request(method, params)
+            page = raw.get(key)
+            if not isinstance(page, list):
+                raise NonsenseError(f"{method} was answered without a list of {key}")
+            found.extend(cast("list[Any]", page))
+            cursor = raw.get("nextCursor")
+            if not isinstance(cursor, str):
+                return found
+            if cursor in cursors or len(found) > ENTRIES:
+                self._problem(f"{method} never ends; {len(found)} entries were kept")
+                return found[:ENTRIES]
+            cursors.add(cursor)
+            params = {"cursor": cursor}
+        self._problem(f"{method} has more than {PAGES} pages; {len(found)} entries were kept")
+        return found
+
+    def _tools(self, entries: list[Any]) -> list[ToolDefinition]:
+        tools: dict[str, ToolDefinition] = {}
+        for number, entry in enumerate(entries, 1):
+            if (tool := self._tool(entry, number)) is None:
+                continue
+            if tool.name in tools:
+                self._problem(f"tool `{_short(tool.name)}` is listed twice; the first one is used")
+            else:
+                tools[tool.name] = tool
+        return list(tools.values())
+
+    def _tool(self, entry: Any, number: int) -> ToolDefinition | None:
+        if not (name := _string(entry, "name")):
+            self._problem(f"tool number {number} has no name and was left out")
+            return None
+        details = _Details(entry, lambda key: self._problem(_wrong("tool", name, key)))
+        schema = details.mapping("inputSchema")
+        if schema is None:
+            self._problem(f"tool `{_short(name)}` has no inputSchema; any arguments are let through")
+            schema = {"type": "object"}
+        output = details.mapping("outputSchema")
+        for key, value in (("inputSchema", schema), ("outputSchema", output)):
+            if value is not None and (flaw := schema_flaw(value)):
+                self._problem(f"tool `{_short(name)}` has an invalid {key}: {flaw}")
+        return ToolDefinition(
+            server=self._server,
+            name=name,
+            title=details.text("title"),
+            description=details.text("description"),
+            input_schema=schema,
+            output_schema=output,
+            annotations=details.mapping("annotations") or {},
+        )
+
+    def _resource(self, entry: Any, *, template: bool = False) -> ResourceDefinition | None:
+        key = "uriTemplate" if template else "uri"
+        if not (uri := _string(entry, key)):
+            self._problem(f"a resource without `{key}` was left out")
+            return None
+        details = _Details(entry, lambda key: self._problem(_wrong("resource", uri, key)))
+        return ResourceDefinition(
+            server=self._server,
+            uri=uri,
+            name=details.text("name"),
+            title=details.text("title"),
+            description=details.text("description"),
+            mime_type=details.text("mimeType"),
+            template=template,
+        )
+
+    def _prompt(self, entry: Any) -> PromptDefinition | None:
+        if not (name := _string(entry, "name")):
+            self._problem("a prompt without a name was left out")
+            return None
+        details = _Details(entry, lambda key: self._problem(_wrong("prompt", name, key)))
+        arguments: list[PromptArgument] = []
+        for value in details.sequence("arguments"):
+            if label := _string(value, "name"):
+                argument = _Details(value, lambda key: self._problem(_wrong("prompt", name, key)))
+                arguments.append(
+                    PromptArgument(
+                        name=label, description=argument.text("description"), required=value.get("required") is True
+                    )
+                )
+        return PromptDefinition(
+            server=self._server,
+            name=name,
+            title=details.text("title"),
+            description=details.text("description"),
+            arguments=arguments,
+        )
+
+
+class _Details:
+    """Optional members of an entry: absent or null is fine, another type is reported and left out."""
+
+    def __init__(self, entry: dict[str, Any], report: Callable[[str], None]) -> None:
+        self._entry = entry
+        self._report = report
+
+    def _get(self, key: str, kind: type) -> Any:
+        value = self._entry.get(key)
+        if value is not None and not isinstance(value, kind):
+            self._report(key)
+            return None
+        return value
+
+    def text(self, key: str) -> str:
+        return self._get(key, str) or ""
+
+    def mapping(self, key: str) -> dict[str, Any] | None:
+        return self._get(key, dict)
+
+    def sequence(self, key: str) -> list[Any]:
+        return self._get(key, list) or []
+
+
+def _string(entry: Any, key: str) -> str:
+    """A member that identifies the entry, or nothing if the entry cannot be told by it."""
+    value = cast("dict[str, Any]", entry).get(key) if isinstance(entry, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 80 else name[:79] + "…"
+
+
+def _wrong(kind: str, name: str, key: str) -> str:
+    return f"{kind} `{_short(name)}` has a `{key}` of the wrong type, which was left out"
+
+
+def schema_flaw(schema: dict[str, Any]) -> str:
+    """Why a JSON Schema is not one, or nothing. The schema is kept either way: the server may know what it means."""
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.meta.validate(schema)
+    except jsonschema_rs.ValidationError as error:
+        return error.message.splitlines()[0][:200]
+    except (ValueError, RecursionError) as error:
+        return str(error).splitlines()[0][:200]
+    return ""

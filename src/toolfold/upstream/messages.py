@@ -1,0 +1,167 @@
+"""From a server's stdout to JSON-RPC messages: whole lines in linear time, and nonsense told from answers.
+
+Servers print banners, progress bars and stack traces on the stream that belongs to the protocol. Whatever is not a
+message is handed to `on_junk` and otherwise ignored, with one exception: a broken *answer* to a request becomes an
+error answer, so that the caller learns of it now and not when its time is up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+if TYPE_CHECKING:
+    from mcp.shared.message import SessionMessage
+
+_START = re.compile(rb'\{\s*"(?:jsonrpc|id|result|error|method|params)"')
+_WHITESPACE = b" \t\r\n\0"
+
+
+class MessageTooLongError(Exception):
+    """A line grew over the limit before it ended."""
+
+
+class Lines:
+    """Cuts chunks of bytes into lines. Each byte is copied once, however long its line is."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.ready: deque[bytes] = deque()
+        self.ready_bytes = 0
+
+    def feed(self, chunk: bytes) -> None:
+        head, newline, rest = chunk.partition(b"\n")
+        self._keep(head)
+        if not newline:
+            return
+        *whole, last = rest.split(b"\n")
+        self._end()
+        for line in whole:
+            self._keep(line)
+            self._end()
+        self._keep(last)
+
+    def end(self) -> None:
+        """The stream is over: a last line without its newline counts too."""
+        if self._size:
+            self._end()
+
+    def pop(self) -> bytes:
+        line = self.ready.popleft()
+        self.ready_bytes -= len(line)
+        return line
+
+    def _keep(self, part: bytes) -> None:
+        if part:
+            self._size += len(part)
+            if self._size > self._limit:
+                self._parts.clear()
+                raise MessageTooLongError
+            self._parts.append(part)
+
+    def _end(self) -> None:
+        line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        if line := line.strip(_WHITESPACE):
+            self.ready.append(line)
+            self.ready_bytes += len(line)
+
+
+class Parser:
+    """Reads lines as JSON-RPC messages of the SDK's own types."""
+
+    def __init__(self, on_junk: Callable[[bytes], None]) -> None:
+        from mcp.shared.message import SessionMessage
+        from mcp_types import ErrorData, JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
+
+        self._message = SessionMessage
+        self._response = JSONRPCResponse
+        self._error = JSONRPCError
+        self._error_data = ErrorData
+        self._adapter = jsonrpc_message_adapter
+        self._decode = msgspec.json.Decoder().decode
+        self._on_junk = on_junk
+
+    def parse(self, line: bytes) -> list[SessionMessage]:
+        """The messages of one line: one, or none, or several where the server still sends batches."""
+        messages = self._read(line)
+        if messages is None and (start := _START.search(line)) is not None and start.start() > 0:
+            # A banner printed without a newline, or a byte order mark, in front of a real message.
+            messages = self._read(line[start.start() :])
+            if messages:
+                self._on_junk(line[: start.start()])
+        if messages is None:
+            self._on_junk(line)
+            return []
+        return messages
+
+    def _read(self, line: bytes) -> list[SessionMessage] | None:
+        try:
+            value = self._decode(line)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return self._read_strictly(line)
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            found = [message for item in items if (message := self._typed(item)) is not None]
+            return found or None
+        message = self._typed(value)
+        return None if message is None else [message]
+
+    def _typed(self, value: Any) -> SessionMessage | None:
+        match value:
+            case {"jsonrpc": "2.0", "id": int() | str() as number, "result": result} if (
+                "method" not in value and not isinstance(number, bool) and isinstance(result, dict)
+            ):
+                # By far the most frequent and the largest: no second walk over what was just decoded.
+                content = cast("dict[str, Any]", result)
+                return self._message(self._response.model_construct(jsonrpc="2.0", id=number, result=content))
+            case dict():
+                try:
+                    return self._message(self._adapter.validate_python(value, by_name=False))
+                except ValueError:
+                    return self._broken(cast("dict[str, Any]", value))
+            case _:
+                return None
+
+    def _read_strictly(self, line: bytes) -> list[SessionMessage] | None:
+        """For what the fast reader refuses: it may still be a message to the SDK, or the broken answer to a request."""
+        try:
+            return [self._message(self._adapter.validate_json(line, by_name=False))]
+        except ValueError:
+            pass
+        number = _answer_id(line)
+        return None if number is None else [self._failed(number)]
+
+    def _broken(self, value: dict[str, Any]) -> SessionMessage | None:
+        number = value.get("id")
+        if isinstance(number, bool) or not isinstance(number, int | str) or "method" in value:
+            return None
+        return self._failed(number) if "result" in value or "error" in value else None
+
+    def _failed(self, number: int | str) -> SessionMessage:
+        data = self._error_data(code=BROKEN_ANSWER, message="the answer is not a valid JSON-RPC message")
+        return self._message(self._error(jsonrpc="2.0", id=number, error=data))
+
+
+BROKEN_ANSWER = -32700
+"""JSON-RPC's parse error."""
+
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
+_ANSWER = re.compile(rb"\{\s*(?:" + _VERSION + rb',\s*)?"id"\s*:\s*(\d{1,15})\s*,\s*"(?:result|error)"')
+_ID_LAST = re.compile(rb'.*"id"\s*:\s*(\d{1,15})\s*(?:,\s*' + _VERSION + rb")?\}", re.DOTALL)
+_RESULT_FIRST = re.compile(rb"\{\s*(?:" + _VERSION + rb',\s*)?"(?:result|error)"')
+
+
+def _answer_id(line: bytes) -> int | None:
+    """The request that an unreadable line was meant to answer, if it says so where answers do."""
+    found = _ANSWER.match(line)
+    if found is None and _RESULT_FIRST.match(line):
+        found = _ID_LAST.fullmatch(line[-100:])
+    return int(found[1]) if found else None

@@ -1,0 +1,61 @@
+"""One log file per server: what it says on stderr (written by the warden), and what we noticed about it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+import zlib
+from pathlib import Path
+
+NOTES = 200
+"""Notes per connection; a server that misbehaves without end is described, not recorded."""
+NOTE_CHARS = 500
+LOG_BYTES = 2_000_000
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def readable(text: str, limit: int) -> str:
+    """A server's words without what could move a cursor or hide a line, cut to the last `limit` characters."""
+    text = _CONTROL.sub("", text).strip()
+    return text if len(text) <= limit else "…" + text[-limit:]
+
+
+class ServerLog:
+    def __init__(self, folder: Path, server: str) -> None:
+        # A server's name is the person's, not ours: it may hold a slash.
+        name = re.sub(r"[^\w.-]", "_", server)
+        if name != server or name.startswith("."):
+            name = f"{name.strip('.')}-{zlib.crc32(server.encode('utf-8', 'replace')):08x}"
+        self.path = folder / f"{name}.log"
+        self._notes = 0
+
+    def begin(self, text: str) -> None:
+        """A new connection: notes count from zero again."""
+        self._notes = 0
+        with contextlib.suppress(OSError):
+            if self.path.stat().st_size > LOG_BYTES:
+                self.path.replace(f"{self.path}.1")
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        self._notes += 1
+        if self._notes > NOTES:
+            return
+        if self._notes == NOTES:
+            text = "more of the same is not recorded"
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        line = f"[toolfold {stamp}] {readable(text, NOTE_CHARS)}\n"
+        # A log that cannot be written is no reason to lose the server.
+        with contextlib.suppress(OSError):
+            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, line.encode("utf-8", "replace"))
+            finally:
+                os.close(fd)
+
+    def junk(self, line: bytes) -> None:
+        shown = line[:200].decode("utf-8", "backslashreplace")
+        self.note(f"ignored {len(line)} bytes on stdout that are no message: {shown}")

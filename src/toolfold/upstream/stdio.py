@@ -1,0 +1,357 @@
+"""The stdio transport: a server process whose stdin and stdout carry one JSON message per line.
+
+The SDK's own transport is not used because its cost grows with the square of a line's length, because it hands
+stderr to ours, and because a killed gateway would leave its servers behind (see `warden_process.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from toolfold.config.settings import ServerConfig
+from toolfold.upstream.messages import Lines, MessageTooLongError, Parser
+from toolfold.upstream.serverlog import ServerLog
+from toolfold.upstream.warden import Exit, StartRefusedError, Ward, Warden
+
+if TYPE_CHECKING:
+    from mcp.shared.message import SessionMessage
+
+MESSAGE_LIMIT = 256 * 1024**2
+CHUNK = 256 * 1024
+BACKLOG = 8 * 1024**2
+"""Bytes of unread messages at which a server has to wait before it may send more."""
+OUTBOX_LIMIT = 64 * 1024**2
+"""Bytes that may wait for a server that does not read its stdin."""
+EXIT_PATIENCE = 1.0
+"""Seconds between the end of stdout and the news of the process's end."""
+MESSAGES_PER_TURN = 32
+
+
+class CannotStartError(Exception):
+    """The command cannot be run; the text says why, `hint` what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class _Stream:
+    """What the SDK asks of a stream besides its one direction."""
+
+    async def aclose(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class MessageReader(_Stream):
+    """The server's stdout as messages. Ends when the stream or the process does, `reason` then says why."""
+
+    def __init__(self, fd: int, ward: Ward, parser: Parser, limit: int) -> None:
+        self._fd = fd
+        self._ward = ward
+        self._parser = parser
+        self._limit = limit
+        self._lines = Lines(limit)
+        self._messages: deque[SessionMessage] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._listening = False
+        self.over = False
+        self._delivered = 0
+        self.reason = ""
+        self.on_end: Callable[[], None] = lambda: None
+        self._listen()
+        ward.exited.add_done_callback(self._process_ended)
+
+    def _listen(self) -> None:
+        if not self._listening and not self.over:
+            self._loop.add_reader(self._fd, self._readable)
+            self._listening = True
+
+    def _pause(self) -> None:
+        if self._listening:
+            self._loop.remove_reader(self._fd)
+            self._listening = False
+
+    def _readable(self) -> None:
+        self._read_once()
+        if self._lines.ready_bytes > BACKLOG:
+            self._pause()
+        if (self._lines.ready or self.over) and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _read_once(self) -> bool:
+        """Take what is there; false when nothing is, or nothing will be."""
+        try:
+            chunk = os.read(self._fd, CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            chunk = b""
+        try:
+            if chunk:
+                self._lines.feed(chunk)
+                return True
+            self._lines.end()
+        except MessageTooLongError:
+            self.reason = f"sent a message of more than {self._limit // 1024**2} MB"
+        self._finish()
+        return False
+
+    def _process_ended(self, _: asyncio.Future[Exit]) -> None:
+        # A surviving grandchild may hold stdout open for ever: read what the server left, then call it over.
+        for _turn in range(64):
+            if self.over or not self._read_once():
+                break
+        self._finish()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _finish(self) -> None:
+        self._pause()
+        self.over = True
+
+    async def receive(self) -> SessionMessage:
+        return await self.__anext__()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        while True:
+            if self._messages:
+                self._delivered += 1
+                if self._delivered % MESSAGES_PER_TURN == 0:
+                    # A flood of messages must not keep the loop from everything else.
+                    await asyncio.sleep(0)
+                return self._messages.popleft()
+            if self._lines.ready:
+                self._messages.extend(self._parser.parse(self._lines.pop()))
+                continue
+            if self.over:
+                await self._explain()
+                self.on_end()
+                raise StopAsyncIteration
+            self._listen()
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    async def _explain(self) -> None:
+        if not self.reason:
+            await asyncio.wait({self._ward.exited}, timeout=EXIT_PATIENCE)
+            self.reason = str(self._ward.exited.result()) if self._ward.exited.done() else "closed its stdout"
+
+    async def aclose(self) -> None:
+        self._ward.exited.remove_done_callback(self._process_ended)
+        self._finish()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class MessageWriter(_Stream):
+    """The server's stdin. Sending never waits, so that a server that does not read cannot hold a caller up
+    past its time; what the pipe does not take is kept, whole, for when it does."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._loop = asyncio.get_running_loop()
+        self._outbox: deque[memoryview] = deque()
+        self._waiting = 0
+        self._unread = 0
+
+    async def send(self, item: SessionMessage) -> None:
+        import anyio
+
+        if self._fd < 0:
+            raise anyio.ClosedResourceError
+        # Unset, not none: JSON-RPC forbids `"params": null`.
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        if self._outbox:
+            if self._waiting > OUTBOX_LIMIT:
+                raise anyio.BrokenResourceError
+            self._outbox.append(memoryview(line))
+            self._waiting += len(line)
+            return
+        rest = self._write(memoryview(line))
+        if self._fd < 0:
+            raise anyio.BrokenResourceError
+        if rest:
+            self._outbox.append(rest)
+            self._waiting = len(rest)
+            self._loop.add_writer(self._fd, self._writable)
+
+    def _write(self, data: memoryview) -> memoryview:
+        """Write what the pipe takes and return the rest. A pipe that nobody reads any more is closed."""
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._waiting += len(data)
+            self.close()
+        return data
+
+    def _writable(self) -> None:
+        while self._outbox:
+            before = self._outbox[0]
+            rest = self._write(before)
+            if self._fd < 0:
+                return
+            self._waiting -= len(before) - len(rest)
+            if rest:
+                self._outbox[0] = rest
+                return
+            self._outbox.popleft()
+        self._loop.remove_writer(self._fd)
+
+    @property
+    def closed(self) -> bool:
+        return self._fd < 0
+
+    def unread(self) -> int:
+        """Bytes that were sent and that the server has not taken out of the pipe yet."""
+        if self._fd >= 0:
+            answer = bytearray(4)
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self._fd, _FIONREAD, answer)
+            self._unread = int.from_bytes(answer, "little") + self._waiting
+        return self._unread
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self.unread()
+            if self._outbox:
+                self._loop.remove_writer(self._fd)
+                self._outbox.clear()
+            os.close(self._fd)
+            self._fd = -1
+
+    async def aclose(self) -> None:
+        # The SDK closes its end when the conversation is over; stdin itself is closed when the process is stopped.
+        pass
+
+
+_FIONREAD = 0x541B if os.uname().sysname == "Linux" else 0x4004667F
+
+
+class StdioTransport:
+    """A running server and both directions of its pipes."""
+
+    def __init__(self, reader: MessageReader, writer: MessageWriter, ward: Ward) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.ward = ward
+
+    @property
+    def pid(self) -> int | None:
+        return self.ward.pid
+
+    def when_over(self, tell: Callable[[], None]) -> None:
+        self.reader.on_end = tell
+
+    async def explained(self) -> None:
+        """Wait, for a moment, for the news of the process's end, which may come after that of its pipes."""
+        if self.writer.closed or self.reader.over:
+            await asyncio.wait({self.ward.exited}, timeout=EXIT_PATIENCE)
+
+    def reason(self) -> str:
+        return self.reader.reason or (str(self.ward.exited.result()) if self.ward.exited.done() else "")
+
+    def last_words(self) -> str:
+        return self.ward.exited.result().last_words if self.ward.exited.done() else ""
+
+    def probe_was_read(self) -> bool:
+        return self.writer.unread() == 0
+
+
+@asynccontextmanager
+async def open_stdio(
+    config: ServerConfig, warden: Warden, log: ServerLog, *, limit: int = MESSAGE_LIMIT
+) -> AsyncGenerator[StdioTransport]:
+    """Start the server; on leaving, end it and everything it started."""
+    from mcp.client.stdio import get_default_environment
+
+    env = get_default_environment() | config.env
+    argv = [_executable(config, env), *config.args]
+    # Made before the process exists, so that nothing between its start and its end can fail.
+    parser = Parser(log.junk)
+    their_stdin, our_stdin = os.pipe()
+    our_stdout, their_stdout = os.pipe()
+    for fd in (our_stdin, our_stdout):
+        os.set_blocking(fd, False)
+    _widen(our_stdout)
+    try:
+        ward = await warden.start(argv, env=env, cwd=config.cwd, log=log.path, stdin=their_stdin, stdout=their_stdout)
+    except BaseException as error:
+        os.close(our_stdin)
+        os.close(our_stdout)
+        if isinstance(error, StartRefusedError):
+            raise _explained(error, config) from None
+        raise
+    finally:
+        os.close(their_stdin)
+        os.close(their_stdout)
+    writer = MessageWriter(our_stdin)
+    reader = MessageReader(our_stdout, ward, parser, limit)
+    try:
+        yield StdioTransport(reader, writer, ward)
+    finally:
+        await reader.aclose()
+        writer.close()
+        # Even if we are cancelled here, the warden ends the server: that needs no word from us beyond this one.
+        await asyncio.shield(asyncio.ensure_future(ward.stop()))
+
+
+def _widen(fd: int) -> None:
+    """Where the system allows it, fewer and larger reads."""
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, CHUNK)
+
+
+def _executable(config: ServerConfig, env: dict[str, str]) -> str:
+    if os.sep in config.command:
+        return config.command
+    found = shutil.which(config.command, path=env.get("PATH", os.defpath))
+    if found is None:
+        raise CannotStartError(
+            f"the command `{config.command}` was not found on PATH.",
+            f"Install it, or give its full path as `command`{_where(config)}.",
+        )
+    return found
+
+
+def _explained(error: StartRefusedError, config: ServerConfig) -> CannotStartError:
+    if error.step == "cwd":
+        return CannotStartError(
+            f"its folder `{config.cwd}` cannot be entered: {error}.", f"Correct `cwd`{_where(config)}."
+        )
+    hint = f"Correct `command`{_where(config)}."
+    if error.errno == errno.ENOEXEC:
+        hint = "A script needs a first line such as `#!/usr/bin/env python3`, or name its interpreter as `command`."
+    return CannotStartError(f"the command `{config.command}` cannot be run: {error}.", hint)
+
+
+def _where(config: ServerConfig) -> str:
+    return f" in {config.source}" if config.source else ""

@@ -1,0 +1,228 @@
+"""Our side of the warden: start a stdio server through it, learn of its end, and have it ended.
+
+The process itself is in `warden_process.py`; why there is one is said there.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+STOP_TIMEOUT = 6.0
+"""Longer than every grace period of the warden together, so it runs out only when the machine is stuck."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a server's process ended: its exit status (negative for a signal, None if unknown) and last words."""
+
+    status: int | None
+    last_words: str = ""
+
+    def __str__(self) -> str:
+        if self.status is None:
+            return "ended for an unknown reason"
+        if self.status < 0:
+            with contextlib.suppress(ValueError):
+                return f"was killed by {signal.Signals(-self.status).name}"
+            return f"was killed by signal {-self.status}"
+        return f"ended with exit status {self.status}"
+
+
+class StartRefusedError(Exception):
+    """The operating system would not start the command. `step` is `cwd` or `command`."""
+
+    def __init__(self, errno: int, step: str) -> None:
+        super().__init__(os.strerror(errno))
+        self.errno = errno
+        self.step = step
+
+
+class Ward:
+    """One started server process."""
+
+    def __init__(self, warden: Warden, number: int, pid: int) -> None:
+        self._warden = warden
+        self.number = number
+        self.pid = pid
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[Exit] = loop.create_future()
+        self.gone: asyncio.Future[None] = loop.create_future()
+        """Done when the process and everything it had started are gone."""
+
+    async def stop(self, *, natural: float = 2.0, grace: float = 1.0) -> None:
+        """End the server whose stdin was closed before: wait, then SIGTERM, then SIGKILL, to the whole family."""
+        await asyncio.wait({self.exited}, timeout=natural)
+        if not self.exited.done():
+            await self._warden.ask_to_stop(self.number, grace)
+        await asyncio.wait({self.gone}, timeout=STOP_TIMEOUT)
+
+
+class Warden:
+    """Starts the warden process at the first `start`; `close` ends it and everything that it started."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self._log_dir = log_dir
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._received = b""
+        self._numbers = 0
+        self._starting: dict[int, asyncio.Future[Ward]] = {}
+        self._wards: dict[int, Ward] = {}
+        self._sending = asyncio.Lock()
+
+    async def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, log: Path, stdin: int, stdout: int
+    ) -> Ward:
+        """Start a program on the given ends of its pipes. The descriptors stay the caller's to close."""
+        if self._control is None:
+            self._launch()
+        self._numbers += 1
+        number = self._numbers
+        started: asyncio.Future[Ward] = asyncio.get_running_loop().create_future()
+        self._starting[number] = started
+        message = {"do": "start", "id": number, "argv": [*argv], "env": {**env}, "cwd": cwd, "log": str(log)}
+        try:
+            await self._send(message | {"mark": secrets.token_hex(16)}, (stdin, stdout))
+            return await asyncio.shield(started)
+        except asyncio.CancelledError:
+            # Nobody will own what starts now, so it is ended as soon as it has a name.
+            started.add_done_callback(lambda done: done.exception() or self._abandon(number))
+            raise
+
+    def _abandon(self, number: int) -> None:
+        """Nobody waits for this start any more."""
+        if number in self._wards and self._control is not None:
+            with contextlib.suppress(OSError):
+                self._control.send(json.dumps({"do": "stop", "id": number, "grace": 0.0}).encode() + b"\n")
+
+    async def ask_to_stop(self, number: int, grace: float) -> None:
+        with contextlib.suppress(OSError):
+            await self._send({"do": "stop", "id": number, "grace": grace})
+
+    def _launch(self) -> None:
+        ours, theirs = socket.socketpair()
+        script = Path(__file__).with_name("warden_process.py")
+        log = os.open(self._log_dir / "warden.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            # A session of its own: Ctrl-C in the terminal must reach us first, and it must survive us.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(script)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+            )
+        finally:
+            theirs.close()
+            os.close(log)
+        ours.setblocking(False)
+        self._control = ours
+        self._received = b""
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._readable)
+
+    async def _send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        async with self._sending:
+            if self._control is None:
+                raise BrokenPipeError
+            sent = 0
+            if fds:
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+                while not sent:
+                    try:
+                        sent = self._control.sendmsg([data[:4096]], rights)
+                    except BlockingIOError:
+                        await asyncio.sleep(0.01)
+            await asyncio.get_running_loop().sock_sendall(self._control, data[sent:])
+
+    def _readable(self) -> None:
+        assert self._control is not None
+        try:
+            data = self._control.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lost()
+            return
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            self._heard(json.loads(line))
+
+    def _heard(self, event: dict[str, Any]) -> None:
+        number: int = event["id"]
+        match event["event"]:
+            case "started":
+                ward = self._wards[number] = Ward(self, number, event["pid"])
+                _settle(self._starting.pop(number), ward)
+            case "refused":
+                started = self._starting.pop(number)
+                if not started.done():
+                    started.set_exception(StartRefusedError(event["errno"], event["step"]))
+            case "exited":
+                _settle(self._wards[number].exited, Exit(event["status"], event["tail"]))
+            case _:
+                ward = self._wards.pop(number)
+                _settle(ward.exited, Exit(None))
+                _settle(ward.gone, None)
+
+    def _lost(self) -> None:
+        """The warden is gone although nobody closed it: do its duty here as far as that is possible."""
+        self._disconnect()
+        for started in self._starting.values():
+            if not started.done():
+                started.set_exception(ChildProcessError("the process that starts servers ended"))
+        self._starting.clear()
+        for ward in self._wards.values():
+            if not ward.exited.done():
+                with contextlib.suppress(OSError):
+                    os.killpg(ward.pid, signal.SIGKILL)
+            _settle(ward.exited, Exit(None))
+            _settle(ward.gone, None)
+        self._wards.clear()
+        if self._process is not None:
+            self._process.poll()
+
+    def _disconnect(self) -> None:
+        if self._control is not None:
+            asyncio.get_running_loop().remove_reader(self._control.fileno())
+            self._control.close()
+            self._control = None
+
+    async def close(self) -> None:
+        """End everything that was started, grandchildren included, and the warden itself."""
+        self._disconnect()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for _ in range(int(STOP_TIMEOUT / 0.01)):
+            if process.poll() is not None:
+                break
+            await asyncio.sleep(0.01)
+        else:
+            process.kill()
+            process.wait()
+        for ward in self._wards.values():
+            _settle(ward.exited, Exit(None))
+            _settle(ward.gone, None)
+        self._wards.clear()
+
+
+def _settle(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
