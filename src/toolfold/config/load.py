@@ -68,12 +68,31 @@ def load(
     servers, reports = settle(files)
     # Stable: within one scope, files stay in the order of the table.
     layers = [file.settings for file in sorted(files, key=lambda file: file.scope)]
-    values = {**overlay.merged(layers), "servers": servers}
+    values: dict[str, Any] = {**overlay.merged(layers), "servers": servers}
     problems = [problem for file in files for problem in file.problems]
     if isinstance(source, Mapping):
         # Said by the caller in so many words, so the environment has no say.
         data_dir = data_dir or values.get("data_dir")
     return Loaded(_settings(values, host, data_dir, catalog_dirs), reports, problems)
+
+
+def load_here(
+    source: Path | str | Mapping[str, Any] | Settings | None,
+    *,
+    data_dir: Path | None = None,
+    catalog_dirs: Sequence[Path] = (),
+) -> Loaded:
+    """`load` in this process's own surroundings."""
+    here = edge.host()
+    return load(
+        source,
+        cwd=here.cwd,
+        home=here.home,
+        env=here.env,
+        data_dir=data_dir,
+        catalog_dirs=catalog_dirs,
+        platform=here.platform,
+    )
 
 
 def _settings(values: dict[str, Any], host: Host, data_dir: Path | None, catalog_dirs: Sequence[Path]) -> Settings:

@@ -14,9 +14,9 @@ from toolfold.config.settings import SandboxSettings, Settings
 _KNOWN = {"": Settings.model_fields.keys() - {"servers"}, "sandbox": SandboxSettings.model_fields.keys()}
 # What is asked for is kept in the settings, but nothing acts on it yet, and nobody may believe otherwise.
 _NOT_YET = {
-    "privacy": (True, "personal data is not tokenised in this version"),
-    "audit": (True, "no audit log is written in this version"),
-    "security": ("high", "this version has one level, standard, and uses it"),
+    "privacy": "not available in this version: personal data is not tokenised",
+    "audit": "not available in this version: no audit log is written",
+    "security": "not available in this version: there is one level, standard, and it is used",
 }
 
 
@@ -46,8 +46,8 @@ def checked(
                     _take(found, f"{key}.{limit}", given, variables, report)
                 else:
                     report(f"{key}.{limit}", known_key(str(limit), _KNOWN[key]))
-    for key, (wanted, text) in _NOT_YET.items():
-        if found.get(key) == wanted:
+    for key, text in _NOT_YET.items():
+        if key in found and found[key] != Settings.model_fields[key].default:
             report(key, text)
     return found, problems
 

@@ -1,0 +1,50 @@
+"""A made-up machine for the config tests: folders that are real, an environment that is not this process's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolfold.config.load import Loaded, load
+from toolfold.config.problems import Problem
+from toolfold.config.settings import Settings
+
+
+@dataclass
+class Machine:
+    root: Path
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    platform: str = "linux"
+
+    @property
+    def cwd(self) -> Path:
+        return self.root / "project"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    def project(self, name: str, content: object) -> Path:
+        return _write(self.cwd / name, content)
+
+    def user(self, name: str, content: object) -> Path:
+        return _write(self.home / name, content)
+
+    def load(self, source: Path | str | Mapping[str, Any] | Settings | None = None, **more: Any) -> Loaded:
+        return load(source, cwd=self.cwd, home=self.home, env=self.env, platform=self.platform, **more)
+
+
+def _write(path: Path, content: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def texts(problems: list[Problem]) -> list[str]:
+    return [str(problem) for problem in problems]
