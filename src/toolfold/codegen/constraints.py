@@ -42,11 +42,10 @@ def rules(node: dict[str, Any]) -> tuple[str, ...]:
         return ("further conditions apply",)
     alternatives = [part for word in ("anyOf", "oneOf") for part in _listed(node.get(word))]
     required = [cast(dict[str, Any], part).get("required") for part in alternatives if isinstance(part, dict)]
-    if required and len(required) == len(alternatives) and all(isinstance(names, list) for names in required):
-        if isinstance(node.get("properties"), dict):
-            groups = [" + ".join(str(name) for name in cast(list[Any], names)) for names in required[:8]]
-            return (one_line(f"needs {' or '.join(groups)}", 160),)
-    return ()
+    groups = [" + ".join(map(str, cast(list[Any], names))) for names in required if isinstance(names, list)]
+    if not groups or len(groups) < len(alternatives) or not isinstance(node.get("properties"), dict):
+        return ()
+    return (one_line(f"needs {' or '.join(groups[:8])}", 160),)
 
 
 def _own(node: dict[str, Any], *, deep: bool = True) -> list[str]:
@@ -57,8 +56,9 @@ def _own(node: dict[str, Any], *, deep: bool = True) -> list[str]:
     else:
         found += [f"{low[0] or '>='}{low[1]}"] if low else []
         found += [f"{high[0] or '<='}{high[1]}"] if high else []
-    if _is_number(node.get("multipleOf")) and node["multipleOf"] != 1:
-        found.append(f"multiple of {_number(node['multipleOf'])}")
+    step = _number(node.get("multipleOf"))
+    if step is not None and step != 1:
+        found.append(f"multiple of {_shown(step)}")
     found += _size(node, "minLength", "maxLength", "chars")
     if deep:
         found += _size(node, "minItems", "maxItems", "items")
@@ -101,34 +101,33 @@ def _examples(node: dict[str, Any]) -> list[str]:
 
 def _bound(node: dict[str, Any], word: str, exclusive: str, sign: str) -> tuple[str, str] | None:
     """(sign or "", number) of the tighter spelling. Numbers that only say "a 64-bit integer" say nothing."""
-    beyond = node.get(exclusive)
-    if _is_number(beyond):
-        return sign, _number(beyond)
-    value = node.get(word)
-    if not _is_number(value) or abs(value) >= 2**31 - 1:
+    beyond = _number(node.get(exclusive))
+    if beyond is not None:
+        return sign, _shown(beyond)
+    value = _number(node.get(word))
+    if value is None or abs(value) >= 2**31 - 1:
         return None
-    return (sign if beyond is True else "", _number(value))
+    # Draft 4 wrote `exclusiveMinimum: true` beside the number.
+    return (sign if node.get(exclusive) is True else "", _shown(value))
 
 
 def _size(node: dict[str, Any], least: str, most: str, unit: str) -> list[str]:
-    low, high = node.get(least), node.get(most)
-    low = int(low) if _is_number(low) and low > 0 else None
-    high = int(high) if _is_number(high) and high < 2**31 - 1 else None
-    if low is not None and high is not None:
-        return [f"{low} {unit}" if low == high else f"{low}..{high} {unit}"]
-    if low == 1:
-        return ["not empty"]
-    if low is not None:
-        return [f">={low} {unit}"]
-    return [f"<={high} {unit}"] if high is not None else []
+    low, high = _number(node.get(least)) or 0, _number(node.get(most))
+    bounded = high is not None and high < 2**31 - 1
+    if low > 0 and bounded:
+        return [f"{_shown(low)} {unit}" if low == high else f"{_shown(low)}..{_shown(high or 0)} {unit}"]
+    if low > 0:
+        return ["not empty" if low == 1 else f">={_shown(low)} {unit}"]
+    return [f"<={_shown(high or 0)} {unit}"] if bounded else []
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+def _number(value: Any) -> float | None:
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+    return value if usable else None
 
 
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+def _shown(value: float) -> str:
+    return str(int(value)) if abs(value) < 1e15 and value == int(value) else repr(value)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -1,7 +1,7 @@
 """The Python emitter: a tool's interface as an `async def` and the named types it needs.
 
-The text is what an agent reads, so it spends no token on ceremony: types stand in the signature, what a parameter means
-stands beside it as a comment, and only an annotation too long for its line gets a name of its own. Everything is laid
+The text is what an agent reads, so it spends no token on ceremony: types and defaults stand in the signature, the
+docstring says what they cannot, and only an annotation too long for its line gets a name of its own. A module is laid
 out as `ruff format` would leave it, at its own width of 88 and at wider ones.
 """
 
@@ -39,6 +39,18 @@ _SCALARS = {"str": "str", "int": "int", "float": "float", "bool": "bool", "null"
 _LONGEST_DEFAULT = 40
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How much is written. The defaults are a module's: everything, laid out for `ruff format`."""
+
+    exploded: bool = True
+    """Whether a long line is broken; otherwise it stays one line, which costs a reader fewer tokens."""
+    description: int | None = None
+    """Characters of the description; None keeps it whole, 0 leaves it out. So for the next two."""
+    parameter: int | None = None
+    field: int | None = None
+
+
 @dataclass(slots=True)
 class PythonTool:
     """One tool in Python, in pieces: `render` puts them together for a reader, `tree` for a module."""
@@ -46,29 +58,30 @@ class PythonTool:
     definitions: list[str] = field(default_factory=list[str])
     """Named types, each followed by two empty lines."""
     header: list[str] = field(default_factory=list[str])
-    """`async def …:`, exploded where it is long or commented."""
+    """`async def …:`"""
+    doc: list[str] = field(default_factory=list[str])
+    """The docstring, if there is anything to say."""
     imports: set[str] = field(default_factory=set[str])
     """What the pieces need from `typing`."""
     renamed: dict[str, str] = field(default_factory=dict[str, str])
     """Keyword → wire name, where they differ."""
 
 
-def emit(tool: ToolDefinition, function: str, *, exploded: bool = True, comments: bool = True) -> PythonTool:
-    """`tool` as the function `function`. Without `exploded`, what takes no comment stays on one line however long."""
+def emit(tool: ToolDefinition, function: str, layout: Layout) -> PythonTool:
+    """`tool` as the function `function`."""
     try:
         interface = schema.read(tool, reserved=_RESERVED | {function})
     except RecursionError:
         # A schema that Python itself cannot walk: everything is allowed, and the server decides.
         interface = Interface(parameters=(), others=Unknown(), result=Unknown(), result_notes=(), records=())
-    return _Writer(interface, function, exploded=exploded, comments=comments).write(tool)
+    return _Writer(interface, function, layout).write(tool)
 
 
 class _Writer:
-    def __init__(self, interface: Interface, function: str, *, exploded: bool, comments: bool) -> None:
+    def __init__(self, interface: Interface, function: str, layout: Layout) -> None:
         self._interface = interface
         self._function = function
-        self._exploded = exploded
-        self._comments = comments
+        self._layout = layout
         self._out = PythonTool()
         self._taken = {name.casefold() for name in (*_RESERVED, function, *(r.name for r in interface.records))}
         self._ahead = {record.name for record in interface.records}
@@ -78,61 +91,61 @@ class _Writer:
         for record in self._interface.records:
             self._record(record)
             self._ahead.discard(record.name)
-        self._signature(tool)
-        return self._out
-
-    # --- the signature
-
-    def _signature(self, tool: ToolDefinition) -> None:
         keywords = parameters(field.name for field in self._interface.parameters)
         self._out.renamed = {word: wire for wire, word in keywords.items() if word != wire}
-        lines: list[tuple[list[str], str]] = []
-        for parameter in self._interface.parameters:
-            lines.append(self._parameter(parameter, keywords[parameter.name]))
+        self._out.header = self._signature(keywords)
+        self._out.doc = self._docstring(tool, keywords)
+        return self._out
+
+    # --- the function
+
+    def _signature(self, keywords: dict[str, str]) -> list[str]:
+        rows = [self._parameter(parameter, keywords[parameter.name]) for parameter in self._interface.parameters]
+        if rows:
+            rows.insert(0, "*")
         if self._interface.others is not None:
             word = "others"
             while word in keywords.values():
                 word += "_"
-            lines.append(([], f"**{word}: {self._annotation(self._interface.others, word, len(word) + 7)}"))
+            rows.append(f"**{word}: {self._fitted(self._interface.others, word, len(word) + 9)}")
         start = f"async def {self._function}("
-        result = self._annotation(self._interface.result, "result", len(start) + 6)
-        hint = _behaviour(tool)
-        end = f") -> {result}:{f'  # {hint}' if hint and self._comments else ''}"
-        plain = [line for _, line in lines]
-        star = ["*"] if self._interface.parameters else []
-        joined = start + ", ".join([*star, *plain]) + end
-        commented = any(comment for comment, _ in lines)
-        if not lines or (not commented and (len(joined) <= WIDTH or not self._exploded)):
-            self._out.header = [joined]
-            return
-        self._out.header = [start, *(f"{_INDENT}{part}," for part in star)]
-        for comment, line in lines:
-            # Nothing may follow `**others` at the old end of Python's grammar but a comma, which is what ruff wants.
-            self._out.header += _beside(comment, f"{_INDENT}{line},", _INDENT)
-        self._out.header.append(end)
+        end = f") -> {self._fitted(self._interface.result, 'result', len(start) + 6)}:"
+        joined = start + ", ".join(rows) + end
+        if not rows or len(joined) <= WIDTH or not self._layout.exploded:
+            return [joined]
+        return [start, *(f"{_INDENT}{row}," for row in rows), end]
 
-    def _parameter(self, parameter: Field, word: str) -> tuple[list[str], str]:
-        default, note = "", ""
-        if not parameter.required:
-            shown = _default(parameter.default, parameter.type)
-            default = f" = {shown}" if shown is not None else " = ..."
-        if parameter.default is not ABSENT and (parameter.required or default == " = ..."):
-            note = _default_note(parameter.default)
+    def _parameter(self, parameter: Field, word: str) -> str:
+        default = "" if parameter.required else f" = {_default(parameter) or '...'}"
         room = len(_INDENT) + len(word) + len(": ,") + len(default)
-        annotation = self._annotation(parameter.type, parameter.name, room)
-        return self._comment(parameter, note), f"{word}: {annotation}{default}"
+        return f"{word}: {self._fitted(parameter.type, parameter.name, room)}{default}"
 
-    def _comment(self, item: Field, *more: str) -> list[str]:
-        if not self._comments:
-            return []
+    def _docstring(self, tool: ToolDefinition, keywords: dict[str, str]) -> list[str]:
+        parts: list[str] = []
+        if self._layout.description != 0:
+            opening = text.opening(tool.description or tool.title, self._layout.description)
+            parts.append(f"{_behaviour(tool)} {opening}".strip())
+        lines: list[str] = []
+        for parameter in self._interface.parameters:
+            shown = None if parameter.required else _default(parameter)
+            said = self._said(parameter, self._layout.parameter, shown=shown is not None)
+            if said:
+                lines.append(f"{keywords[parameter.name]}: {said.replace(chr(10), chr(10) + '  ')}")
+        parts.append("\n".join([*lines, *(f"({note})" for note in self._interface.notes)]))
+        return text.docstring("\n\n".join(filter(None, parts)), _INDENT)
+
+    def _said(self, item: Field, limit: int | None, *, shown: bool) -> str:
+        """What the docs say about a field: its description, its constraints, and its default unless it is `shown`."""
         places = item.type.members[0] if isinstance(item.type, OneOf) else item.type
-        notes = [*item.notes, *filter(None, more)]
+        notes = list(item.notes)
         if isinstance(places, TupleOf):
             notes.insert(0, f"[{', '.join(self._expression(place) for place in places.items)}]")
-        prose = text.clean(item.description)
-        if notes:
-            prose = f"{prose} ({'; '.join(notes)})" if prose else "; ".join(notes)
-        return text.comment(prose) if prose else []
+        # A default of null is what leaving it out means anyway.
+        if not shown and item.default is not ABSENT and item.default is not None:
+            notes.append(_default_note(item.default))
+        prose = text.clean(item.description) if limit is None else text.first_sentence(item.description, limit)
+        told = "; ".join(filter(None, notes))
+        return f"{prose} ({told})" if prose and told else prose or told
 
     # --- named types
 
@@ -143,14 +156,14 @@ class _Writer:
         for item in record.fields:
             wrap = "" if item.required == total else ("Required" if item.required else "NotRequired")
             room = len(_INDENT) * 2 + len(item.name) + len('"": ,') + (len(wrap) + 2 if wrap else 0)
-            annotation = self._annotation(item.type, item.name, room, forward=True)
+            annotation = self._forward(self._fitted(item.type, item.name, room + 2))
             if wrap:
                 self._out.imports.add(wrap)
                 annotation = f"{wrap}[{annotation}]"
-            note = "" if item.default is ABSENT else _default_note(item.default)
-            rows.append((self._comment(item, note), item.name, annotation))
+            said = self._said(item, self._layout.field, shown=False) if self._layout.field != 0 else ""
+            rows.append((text.comment(said) if said else [], item.name, annotation))
         self._out.imports.add("TypedDict")
-        closed = "" if not record.open or not self._comments else "  # and other keys"
+        closed = "" if not record.open or self._layout.field == 0 else "  # and other keys"
         if all(_is_attribute(item.name) for item in record.fields):
             bases = "TypedDict" if total else "TypedDict, total=False"
             lines = [f"class {record.name}({bases}):{closed}"]
@@ -187,7 +200,7 @@ class _Writer:
                 self._define([f"{name} = {expression}"])
             return name
         line = f"{name} = {opening}{', '.join(parts)}]"
-        if len(line) <= WIDTH or not self._exploded:
+        if len(line) <= WIDTH or not self._layout.exploded:
             self._define([line])
         else:
             self._define([f"{name} = {opening}", *(f"{_INDENT}{part}," for part in parts), "]"])
@@ -203,18 +216,15 @@ class _Writer:
 
     # --- annotations
 
-    def _annotation(self, type_: Type, hint: str, room: int, *, forward: bool = False) -> str:
-        """`type_` where `room` columns are taken; quoted where it names a class that comes later."""
-        fitted = self._fitted(type_, hint, room + (2 if forward else 0))
-        return self._forward(fitted) if forward else fitted
-
     def _forward(self, expression: str) -> str:
+        """`expression`, quoted where it names a class that comes later."""
         return text.quote(expression) if self._is_ahead(expression) else expression
 
     def _is_ahead(self, expression: str) -> bool:
         return bool(self._ahead) and any(word in self._ahead for word in _words(expression))
 
     def _fitted(self, type_: Type, hint: str, room: int) -> str:
+        """`type_` on a line of which `room` columns are taken; what does not fit gets a name."""
         expression = self._expression(type_)
         if room + len(expression) <= WIDTH or expression.isidentifier():
             return expression
@@ -262,11 +272,11 @@ class _Writer:
 
 
 def _behaviour(tool: ToolDefinition) -> str:
-    """What the annotations promise. It stands outside the docstring, where a description cannot imitate it."""
+    """What the annotations promise. It stands first, where a description cannot push it out of sight."""
     if tool.annotations.get("readOnlyHint") is True:
-        return "read-only"
+        return "Read-only."
     if tool.annotations.get("destructiveHint") is True:
-        return "destructive"
+        return "Destructive."
     return ""
 
 
@@ -277,11 +287,12 @@ def _beside(comment: list[str], line: str, indent: str) -> list[str]:
     return [*(f"{indent}{part}" for part in comment), line]
 
 
-def _default(default: Any, type_: Type) -> str | None:
-    """The default as an expression of type `type_`, or None where it is no such thing or too long to read."""
+def _default(item: Field) -> str | None:
+    """The default as an expression of the field's type, or None where it is no such thing or too long to read."""
+    default = item.default
     if default is ABSENT:
         return None
-    members = type_.members if isinstance(type_, OneOf) else (type_,)
+    members = item.type.members if isinstance(item.type, OneOf) else (item.type,)
     if isinstance(default, float) and default.is_integer() and abs(default) < 1e15 and Scalar("float") not in members:
         default = int(default)
     shown = text.literal(default)
@@ -315,8 +326,6 @@ def _fits(default: Any, type_: Type) -> bool:
 
 
 def _default_note(default: Any) -> str:
-    if default is None:
-        return "default None"
     shown = text.literal(default)
     if shown is None or len(shown) > 4 * _LONGEST_DEFAULT:
         try:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from toolfold.codegen import text
 from toolfold.codegen.names import ApiNames
-from toolfold.codegen.python import emit
+from toolfold.codegen.python import Layout, emit
 from toolfold.definitions import ToolDefinition
 
-# A description is shown whole unless it is an attack on the reader's budget.
-_LONGEST_DESCRIPTION = 20_000
+# In a listing the first words of a doc decide; `help(tool)` and the module have all of them.
+_SHORT = Layout(exploded=False, description=0, parameter=0, field=0)
+_FULL = Layout(exploded=False, description=320, parameter=80, field=60)
 
 
 def import_line(names: ApiNames, tool: ToolDefinition) -> str:
@@ -18,15 +19,14 @@ def import_line(names: ApiNames, tool: ToolDefinition) -> str:
 
 def signature(names: ApiNames, tool: ToolDefinition) -> str:
     """The function with its types on one line, valid Python: `async def create_issue(*, title: str) -> Any: ...`"""
-    return emit(tool, names.function(tool.server, tool.name), exploded=False, comments=False).header[0] + " ..."
+    return f"{emit(tool, names.function(tool.server, tool.name), _SHORT).header[0]} ..."
 
 
 def full(names: ApiNames, tool: ToolDefinition) -> str:
-    """Everything about the tool: its named types, its signature, and what the server says of it."""
-    parts = emit(tool, names.function(tool.server, tool.name), exploded=False)
+    """What it takes to call the tool: its named types, its signature, and its docs, of which the long are cut."""
+    parts = emit(tool, names.function(tool.server, tool.name), _FULL)
     definitions = [line for line in parts.definitions if line]
-    doc = text.docstring(tool.description or tool.title, "    ", limit=_LONGEST_DESCRIPTION) or ["    ..."]
-    return "\n".join([*definitions, *parts.header, *doc])
+    return "\n".join([*definitions, *parts.header, *(parts.doc or ["    ..."])])
 
 
 def summary(tool: ToolDefinition, limit: int = 100) -> str:

@@ -170,9 +170,7 @@ class _Reader:
             merged = _merged(merged, self.flattened(part, document, 1) if "$ref" in part else part)
         return merged
 
-    def _variants(
-        self, node: Node, variants: list[Node], word: str, document: Node, hint: str, depth: int
-    ) -> Type:
+    def _variants(self, node: Node, variants: list[Node], word: str, document: Node, hint: str, depth: int) -> Type:
         base = {key: value for key, value in node.items() if key not in (word, *_ABOUT)}
         if not base.get("properties"):
             base = {}
@@ -233,9 +231,7 @@ class _Reader:
         key = (id(document) if b'"$ref"' in encoded else 0, encoded)
         if key in self._names:
             return self._names[key]
-        title = node.get("title")
-        name = self._free_name(title if isinstance(title, str) and 0 < len(title) <= _LONGEST_NAME else hint)
-        self._names[key] = name
+        name = self._names[key] = self._free_name(hint)
         fields = tuple(self._fields(node, document, depth + 1))
         self.records.append(Record(name, fields, open=node.get("additionalProperties") is True))
         return name
@@ -302,7 +298,7 @@ def one_of(members: list[Type]) -> Type:
 
 def _unlike(values: list[Any]) -> list[Any]:
     """The values without repetition, where 1 and true are two values."""
-    return list({(type(value), value): value for value in values}.values())
+    return list({(isinstance(value, bool), value): value for value in values}.values())
 
 
 def _choice(values: list[Any]) -> Type:
@@ -313,11 +309,21 @@ def _choice(values: list[Any]) -> Type:
             return _NULL
         choice = Choice(tuple(plain))
         return choice if len(plain) == len(distinct) else OneOf((choice, _NULL))
-    kinds = {type(value) for value in values}
-    names = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
-    if not kinds or not kinds <= names.keys():
-        return Unknown()
-    return one_of([_SCALARS[names[kind]] for kind in sorted(kinds, key=lambda kind: names[kind])])
+    return one_of([_scalar(value) for value in values])
+
+
+def _scalar(value: Any) -> Type:
+    match value:
+        case bool():
+            return _SCALARS["boolean"]
+        case int() | float():
+            return _SCALARS["number"]
+        case str():
+            return _SCALARS["string"]
+        case None:
+            return _NULL
+        case _:
+            return Unknown()
 
 
 def _is_choosable(value: Any) -> bool:
@@ -328,7 +334,7 @@ def _is_choosable(value: Any) -> bool:
 
 def _is_record(node: Node) -> bool:
     properties = node.get("properties")
-    return isinstance(properties, dict) and bool(properties)
+    return isinstance(properties, dict) and len(cast(Node, properties)) > 0
 
 
 def _nodes(value: Any) -> list[Node]:
@@ -374,8 +380,10 @@ def _overlaid(variants: list[Node]) -> Node:
             options = properties.setdefault(name, [])
             if node not in options:
                 options.append(node)
-    needed = [set(map(str, variant["required"])) for variant in variants if isinstance(variant.get("required"), list)]
-    common = set.intersection(*needed) if len(needed) == len(variants) else set[str]()
+    common = set(properties)
+    for variant in variants:
+        required = variant.get("required")
+        common &= set(map(str, cast(list[Any], required))) if isinstance(required, list) else set()
     return {
         "properties": {n: nodes[0] if len(nodes) == 1 else {"anyOf": nodes} for n, nodes in properties.items()},
         "required": [name for name in properties if name in common],
@@ -399,7 +407,10 @@ def _with_variants(node: Node) -> Iterator[Node]:
 
 
 def _variant_hint(variant: Node, hint: str) -> str:
-    """A name for one of several alternatives: the constant that marks it, if it has one."""
+    """A name for one of several alternatives: its title, or the constant that marks it."""
+    title = variant.get("title")
+    if isinstance(title, str) and 0 < len(title) <= _LONGEST_NAME:
+        return title
     properties = variant.get("properties")
     for node in cast(Node, properties).values() if isinstance(properties, dict) else ():
         mark = cast(Node, node).get("const") if isinstance(node, dict) else None

@@ -53,11 +53,22 @@ def first_sentence(text: str, limit: int) -> str:
     return one_line(line[: end.start()] if end else line, limit)
 
 
-def docstring(text: str, indent: str, *, limit: int | None = None) -> list[str]:
+def opening(text: str, limit: int | None = None) -> str:
+    """The beginning of a longer text with its lines kept, ended at a sentence or a line where one ends in time."""
+    if limit is None or len(text) <= limit:
+        return clean(text)
+    head = clean(text[: limit * 4])
+    if len(head) <= limit and len(text) <= limit * 4:
+        return head
+    cut = head[:limit]
+    ends = [match.end() for match in re.finditer(r"[.!?](?=\s)|(?=\n)", cut)]
+    end = ends[-1] if ends and ends[-1] > limit // 2 else cut.rfind(" ")
+    return f"{(cut[:end] if end > 0 else cut).rstrip()} …"
+
+
+def docstring(text: str, indent: str) -> list[str]:
     """The lines of a docstring that says `text`, as `ruff format` leaves them. Empty text gives no lines."""
     prose = clean(text)
-    if limit is not None and len(prose) > limit:
-        prose = f"{prose[:limit].rstrip()}… ({len(prose) - limit:,} more characters)"
     # Three quotes are the only thing that could end it; nothing else has to change when the string is raw.
     prose = prose.replace('"""', "'''")
     if not prose:
