@@ -67,10 +67,10 @@ def _config(fold: Toolfold) -> list[Line]:
         parts += [f"{name} left out ({reason})" for name, reason in file.skipped.items()]
         parts += [f"settings: {', '.join(file.settings)}"] if file.settings else []
         lines.append(Line(topic="config", name=f"{file.path} ({file.format})", state="ok", detail="; ".join(parts)))
-    for problem in fold.loaded.problems:
-        lines.append(Line(topic="config", name=str(problem), state="bad", todo="Edit that file."))
-    for problem in fold.catalog.problems:
-        lines.append(Line(topic="config", name=str(problem), state="warning"))
+    lines += [
+        Line(topic="config", name=str(each), state="bad", todo="Edit that file.") for each in fold.loaded.problems
+    ]
+    lines += [Line(topic="config", name=str(each), state="warning") for each in fold.catalog.problems]
     if not fold.settings.servers and not fold.settings.catalog_dirs:
         todo = "Write a toolfold.toml, or name a config with --config."
         lines.append(Line(topic="config", name="no servers are configured", state="warning", todo=todo))

@@ -1,4 +1,4 @@
-"""Folders of sessions on disk. A pooled sandbox is born with an empty one, which a new session adopts by renaming it."""
+"""Folders of sessions on disk. A pooled sandbox is born with an empty one, which a new session adopts."""
 
 from __future__ import annotations
 

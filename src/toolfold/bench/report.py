@@ -1,0 +1,80 @@
+"""How figures are printed: what was measured, against what, the ratio, the budget. Ratios come from one run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`ours` and `other` in the unit's own scale. `budget` is the ratio that must not be passed."""
+
+    what: str
+    ours: float
+    other: float | None
+    against: str
+    unit: str = "ms"
+    budget: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.ours / self.other if self.other else None
+
+    @property
+    def within(self) -> bool | None:
+        if self.budget is None or self.ratio is None:
+            return None
+        return self.ratio <= self.budget
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "what": self.what,
+            "ours": round(self.ours, 4),
+            "other": None if self.other is None else round(self.other, 4),
+            "against": self.against,
+            "unit": self.unit,
+            "ratio": None if self.ratio is None else round(self.ratio, 3),
+            "budget": self.budget,
+            "within": self.within,
+        }
+
+
+def show(figures: list[Figure], title: str, console: Console) -> None:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for name in ("what", "ours", "against", "theirs", "ratio", "budget"):
+        table.add_column(name, justify="left" if name in ("what", "against") else "right")
+    for figure in figures:
+        ratio = "–" if figure.ratio is None else f"{figure.ratio:.2f} ×"
+        colour = {True: "green", False: "red", None: ""}[figure.within]
+        table.add_row(
+            figure.what,
+            f"{figure.ours:,.2f} {figure.unit}",
+            figure.against,
+            "–" if figure.other is None else f"{figure.other:,.2f} {figure.unit}",
+            f"[{colour}]{ratio}[/]" if colour else ratio,
+            "" if figure.budget is None else f"≤ {figure.budget} ×",
+        )
+    console.print(table)
+
+
+async def median_ms(work: Callable[[], Awaitable[Any]], times: int, *, pause: float = 0.0) -> float:
+    """The median of several timings of an awaitable, in milliseconds."""
+    import anyio
+
+    taken: list[float] = []
+    for _ in range(times):
+        if pause:
+            await anyio.sleep(pause)
+        begun = time.perf_counter()
+        await work()
+        taken.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(taken)

@@ -1,0 +1,203 @@
+"""Runs, calls, gathered calls, rows, start-up and memory: Toolfold beside a plain SDK client and FastMCP's CodeMode."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from toolfold.bench.report import Figure, median_ms
+from toolfold.bench.rivals import CODE_MODE, fastmcp_python
+
+UPSTREAM = ["-m", "toolfold.bench.upstream"]
+_LOOP = "from servers.bench import echo\nfor _ in range(100):\n    await echo(text='hi')\nprint('ok')"
+_GATHER = (
+    "import asyncio\nfrom servers.bench import slow\n"
+    "print(len(await asyncio.gather(*[slow(ms=50) for _ in range(20)])))"
+)
+_ROWS = "from servers.bench import rows\nprint(sum(r['amount'] for r in await rows(count=10000) if r['open']))"
+_THEIR_LOOP = "for i in range(100):\n    x = await call_tool('echo', {'text': 'hi'})\nreturn x"
+_THEIR_GATHER = (
+    "import asyncio\nr = await asyncio.gather(*[call_tool('slow', {'ms': 50}) for i in range(20)])\nreturn len(r)"
+)
+_THEIR_ROWS = (
+    "import json\nr = json.loads(await call_tool('rows', {'count': 10000}))\n"
+    "return sum([x['amount'] for x in r if x['open']])"
+)
+_EMPTY_SERVER = """
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+import mcp_types as types
+async def tools(ctx, params): return types.ListToolsResult(tools=[])
+async def main():
+    server = Server("empty", version="1", on_list_tools=tools)
+    async with stdio_server() as (r, w): await server.run(r, w, server.create_initialization_options())
+anyio.run(main)
+"""
+
+
+async def measure(data_dir: Path, rounds: int, progress: Callable[[str], None]) -> list[Figure]:
+    """All figures of one run. Each pair is measured side by side, on the same upstream."""
+    progress("getting FastMCP ready in an environment of its own")
+    rival = fastmcp_python(data_dir)
+    with tempfile.TemporaryDirectory(prefix="toolfold-bench-") as folder:
+        home = Path(folder)
+        figures = await _measure_calls(home, rival, rounds, progress)
+        return figures + await _measure_start(home, rival, progress)
+
+
+async def _measure_calls(home: Path, rival: Path | None, rounds: int, progress: Callable[[str], None]) -> list[Figure]:
+    config = home / "one.json"
+    config.write_text(json.dumps({"mcpServers": {"bench": {"command": sys.executable, "args": UPSTREAM}}}))
+    serve = ["-m", "toolfold", "serve", "--config", str(config), "--data", str(home / "data")]
+    async with _client(sys.executable, serve) as ours, _client(sys.executable, UPSTREAM) as sdk:
+        run = _caller(ours, "run_code")
+        await run(_LOOP, session="warm")
+        figures: list[Figure] = []
+
+        async def ours_new() -> None:
+            await run("1", session="new")
+
+        async def ours_live() -> None:
+            await run("1", session="live")
+
+        async def sdk_loop() -> None:
+            for _ in range(100):
+                await sdk.call_tool("echo", {"text": "hi"})
+
+        async def sdk_gather() -> None:
+            await asyncio.gather(*[sdk.call_tool("slow", {"ms": 50}) for _ in range(20)])
+
+        async def sdk_rows() -> None:
+            await sdk.call_tool("rows", {"count": 10000})
+
+        await ours_live()
+        progress("idle memory")
+        memory = _memory()
+        progress("trivial programs")
+        new = await median_ms(ours_new, rounds, pause=0.15)
+        burst = await median_ms(ours_new, rounds)
+        live = await median_ms(ours_live, rounds)
+        progress("100 calls in a loop, against the SDK client")
+        loop = await median_ms(lambda: run(_LOOP, session="live"), 5)
+        sdk_loop_ms = await median_ms(sdk_loop, 5)
+        progress("20 slow calls gathered")
+        gather = await median_ms(lambda: run(_GATHER, session="live"), 5)
+        sdk_gather_ms = await median_ms(sdk_gather, 5)
+        progress("10,000 rows filtered in code")
+        rows = await median_ms(lambda: run(_ROWS, session="live"), 7)
+        sdk_rows_ms = await median_ms(sdk_rows, 7)
+        theirs: dict[str, float | None] = dict.fromkeys(("trivial", "loop", "gather", "rows"))
+        if rival is not None:
+            progress("the same in FastMCP CodeMode")
+            async with _client(str(rival), ["-c", CODE_MODE, sys.executable, *UPSTREAM]) as other:
+                execute = _caller(other, "execute")
+                await execute(_THEIR_LOOP)
+                theirs["trivial"] = await median_ms(lambda: execute("return 1"), rounds)
+                theirs["loop"] = await median_ms(lambda: execute(_THEIR_LOOP), 5)
+                theirs["gather"] = await median_ms(lambda: execute(_THEIR_GATHER), 5)
+                theirs["rows"] = await median_ms(lambda: execute(_THEIR_ROWS), 7)
+        mode = "FastMCP CodeMode"
+        figures += [
+            Figure("trivial run, fresh sandbox", new, theirs["trivial"], mode, budget=0.6),
+            Figure("the same, back to back (pool runs dry)", burst, theirs["trivial"], mode),
+            Figure("trivial run, live session", live, theirs["trivial"], mode, budget=0.35),
+            Figure("100 calls in a loop", loop, sdk_loop_ms, "SDK client", budget=1.3),
+            Figure("100 calls in a loop", loop, theirs["loop"], mode),
+            Figure("20 slow calls, gathered", gather, sdk_gather_ms, "SDK client", budget=1.2),
+            Figure("20 slow calls, gathered", gather, theirs["gather"], mode),
+            Figure("10,000 rows filtered", rows, sdk_rows_ms, "SDK client's bare call", budget=1.5),
+            Figure("10,000 rows filtered", rows, theirs["rows"], mode),
+            Figure("idle gateway with its warm pool", memory, 150.0, "the budget", unit="MB", budget=1.0),
+        ]
+        return figures
+
+
+async def _measure_start(home: Path, rival: Path | None, progress: Callable[[str], None]) -> list[Figure]:
+    progress("start-up with 50 configured servers")
+    names = [f"bench_{number}" for number in range(50)]
+    config = home / "fifty.json"
+    entry = {"command": sys.executable, "args": UPSTREAM}
+    config.write_text(json.dumps({"mcpServers": dict.fromkeys(names, entry)}))
+    await _fill_cache(config, home / "data50")
+    serve = ["-m", "toolfold", "serve", "--config", str(config), "--data", str(home / "data50")]
+
+    ours = await _until_listed(sys.executable, serve)
+    empty = await _until_listed(sys.executable, ["-c", _EMPTY_SERVER])
+    figures = [Figure("serve → tools/list, 50 servers cached", ours, empty, "an empty SDK server", budget=1.5)]
+    if rival is not None:
+        theirs = await _until_listed(str(rival), ["-c", CODE_MODE, sys.executable, *UPSTREAM])
+        figures.append(Figure("serve → tools/list", ours, theirs, "FastMCP CodeMode, one server"))
+    return figures
+
+
+async def _until_listed(command: str, args: list[str]) -> float:
+    """Milliseconds from starting the process to its answer to `tools/list`: the median of five."""
+    taken: list[float] = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        async with _client(command, args) as client:
+            await client.list_tools()
+            taken.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(taken)
+
+
+async def _fill_cache(config: Path, data_dir: Path) -> None:
+    """List one server for real and store its answer under all fifty names: the cache of an earlier day."""
+    import msgspec
+
+    from toolfold import Toolfold
+
+    async with Toolfold.open(config, data_dir=data_dir) as fold:
+        listing = await fold.fleet.listing("bench_0")
+        for name in fold.settings.servers:
+            tools = [msgspec.structs.replace(tool, server=name) for tool in listing.tools]
+            fold.catalog.update(msgspec.structs.replace(listing, server=name, tools=tools))
+
+
+@asynccontextmanager
+async def _client(command: str, args: list[str]) -> AsyncIterator[Any]:
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    with open(os.devnull, "w", encoding="utf-8") as quiet:  # noqa: ASYNC230, PTH123 - a descriptor for the child
+        parameters = StdioServerParameters(command=command, args=args)
+        async with Client(stdio_client(parameters, errlog=quiet)) as client:
+            yield client
+
+
+def _caller(client: Any, tool: str) -> Callable[..., Any]:
+    async def call(code: str, **arguments: Any) -> None:
+        result = await client.call_tool(tool, {"code": code, **arguments})
+        if result.is_error:
+            raise RuntimeError(f"the benchmark's program failed: {result.content[0].text}")
+
+    return call
+
+
+def _memory() -> float:
+    """Proportional memory, in MB, of the gateway, its sandboxes and its helpers, but not of the upstream servers."""
+    total = 0.0
+    children = [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    pending = [pid for pid in children if b"toolfold\0serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    while pending:
+        pid = pending.pop()
+        try:
+            if b"toolfold.bench.upstream" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                continue
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            total += next(float(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1000
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                pending += [int(child) for child in (task / "children").read_text().split()]
+        except (OSError, StopIteration):
+            continue
+    return total

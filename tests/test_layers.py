@@ -1,0 +1,57 @@
+"""The rooms' order: imports point down only, and the guest knows nothing but the standard library."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src" / "toolfold"
+LAYERS = [
+    {"definitions", "errors"},
+    {"config"},
+    {"upstream", "codegen", "telemetry"},
+    {"sandbox", "guards", "catalog", "review"},
+    {"session"},
+    {"fold"},
+    {"gateway", "demo", "bench"},
+    {"cli"},
+]
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+FILES = [path for path in ROOT.rglob("*.py") if "guest" not in path.parts and path.parent != ROOT] + [
+    ROOT / f"{name}.py" for name in ("definitions", "errors", "fold")
+]
+
+
+def imported(path: Path) -> list[str]:
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.append(node.module or "")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path: Path) -> None:
+    room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] != "toolfold" or len(parts) == 1 or parts[1] == room:
+            continue
+        assert LEVEL[parts[1]] <= LEVEL[room], f"{path.name} in {room} imports {name}"
+
+
+def test_every_room_has_a_layer() -> None:
+    rooms = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms <= set(LEVEL)
+
+
+def test_the_guest_imports_only_the_standard_library() -> None:
+    guest = ROOT / "sandbox" / "guest"
+    for path in guest.rglob("*.py"):
+        for name in imported(path):
+            assert name.split(".")[0] in sys.stdlib_module_names | {"toolfold_guest", "__future__"}, path
