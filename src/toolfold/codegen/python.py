@@ -132,7 +132,7 @@ class _Writer:
             if said:
                 lines.append(f"{keywords[parameter.name]}: {said.replace(chr(10), chr(10) + '  ')}")
         parts.append("\n".join([*lines, *(f"({note})" for note in self._interface.notes)]))
-        return text.docstring("\n\n".join(filter(None, parts)), _INDENT)
+        return text.docstring("\n\n".join(filter(None, parts)) or tool.name, _INDENT)
 
     def _said(self, item: Field, limit: int | None, *, shown: bool) -> str:
         """What the docs say about a field: its description, its constraints, and its default unless it is `shown`."""

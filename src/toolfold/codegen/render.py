@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from toolfold.codegen import text
 from toolfold.codegen.names import ApiNames
-from toolfold.codegen.python import Layout, emit
+from toolfold.codegen.python import WIDTH, Layout, emit
 from toolfold.definitions import ToolDefinition
 
 # In a listing the first words of a doc decide; `help(tool)` and the module have all of them.
 _SHORT = Layout(exploded=False, description=0, parameter=0, field=0)
 _FULL = Layout(exploded=False, description=320, parameter=80, field=60)
+
+_INDEX_LINE = 80
 
 
 def import_line(names: ApiNames, tool: ToolDefinition) -> str:
@@ -27,6 +31,43 @@ def full(names: ApiNames, tool: ToolDefinition) -> str:
     parts = emit(tool, names.function(tool.server, tool.name), _FULL)
     definitions = [line for line in parts.definitions if line]
     return "\n".join([*definitions, *parts.header, *(parts.doc or ["    ..."])])
+
+
+def module(names: ApiNames, tool: ToolDefinition) -> str:
+    """The tool's module in the API tree: everything that `full` shows, nothing cut, ready to import."""
+    parts = emit(tool, names.function(tool.server, tool.name), Layout())
+    lines: list[str] = []
+    if parts.imports:
+        lines += [f"from typing import {', '.join(sorted(parts.imports))}", ""]
+    lines += ["from servers._call import tool", "", "", *parts.definitions, *_decorator(tool, parts.renamed)]
+    return "\n".join([*lines, *parts.header, *(parts.doc or [f"    {text.quote(tool.name)}"]), "    ...", ""])
+
+
+def _decorator(tool: ToolDefinition, renamed: Mapping[str, str]) -> list[str]:
+    """`@tool("github", "create-issue")`: the names that go over the wire, exactly."""
+    arguments = [text.quote(tool.server), text.quote(tool.name)]
+    pairs = [f"{text.quote(word)}: {text.quote(wire)}" for word, wire in renamed.items()]
+    if pairs:
+        arguments.append(f"{{{', '.join(pairs)}}}")
+    line = f"@tool({', '.join(arguments)})"
+    if len(line) <= WIDTH:
+        return [line]
+    rows = [f"    {argument}," for argument in arguments]
+    if pairs and len(rows[-1]) > WIDTH:
+        rows[-1:] = ["    {", *(f"        {pair}," for pair in pairs), "    },"]
+    return ["@tool(", *rows, ")"]
+
+
+def server_index(names: ApiNames, server: str, tools: Iterable[ToolDefinition]) -> str:
+    """The docstring's lines of a server's package: one per tool."""
+    rows = [f"{names.function(server, tool.name)}: {summary(tool, _INDEX_LINE)}".rstrip(": ") for tool in tools]
+    return "\n".join([text.one_line(server, _INDEX_LINE), "", *sorted(rows)])
+
+
+def catalog_index(names: ApiNames, counts: Mapping[str, int]) -> str:
+    """The docstring's lines of `servers/`: one per server, with the number of its tools."""
+    rows = [f"{module}: {counts[server]}" for module, server in names.modules().items()]
+    return "\n".join(["MCP servers and how many tools each has: from servers.<server> import <tool>", "", *rows])
 
 
 def summary(tool: ToolDefinition, limit: int = 100) -> str:

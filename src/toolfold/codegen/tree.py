@@ -1,0 +1,246 @@
+"""The API tree on disk: one module per tool, lazy packages, replaced as a whole.
+
+`dest/servers` is a link to one finished version below `dest/.trees/`. A new version is built beside it, taking over by
+hard link every file whose tool did not change, and the link is swapped in one step: a reader sees the old tree or the
+new one, never a mixture. The previous versions stay for a while, since a sandbox may still be reading one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, cast
+
+import msgspec
+
+from toolfold.codegen import render, text
+from toolfold.codegen.names import ApiNames
+from toolfold.definitions import ToolDefinition
+
+_KEPT_VERSIONS = 3
+_MANIFEST = "manifest.json"
+_STORE = ".trees"
+_LINK = "servers"
+_LINE = 88
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReport:
+    """What `write_tree` did. The counts are of tools."""
+
+    version: str
+    """Equal for equal catalogs, and for nothing else."""
+    path: Path
+    """The finished `servers` folder itself, behind the link: it stays as it is when the link moves on."""
+    written: int
+    unchanged: int
+    removed: int
+
+
+class _Manifest(msgspec.Struct):
+    files: dict[str, str]
+    """Relative path → fingerprint of all that the file's text depends on."""
+
+
+def write_tree(tools: Sequence[ToolDefinition], dest: Path) -> TreeReport:
+    """Makes `dest/servers` the API tree of `tools`. The same tools give the same bytes, whatever their order."""
+    catalog = {(tool.server, tool.name): tool for tool in tools}
+    ordered = [catalog[key] for key in sorted(catalog, key=repr)]
+    prints = [_fingerprint(tool) for tool in ordered]
+    version = _digest("\n".join([_generator(), *prints]).encode())
+    store = dest / _STORE
+    link = dest / _LINK
+    home = store / version
+    current = _current(link)
+    if current == version and (home / _MANIFEST).is_file():
+        return TreeReport(version, home / _LINK, 0, len(ordered), 0)
+
+    before = _manifest(store / current) if current else {}
+    files = _files(ordered, prints)
+    tool_files = {path for path, (_, tool) in files.items() if tool is not None}
+    written = sum(before.get(path) != files[path][0] for path in tool_files)
+    removed = sum(_is_tool_file(path) and path not in tool_files for path in before)
+    if not (home / _MANIFEST).is_file():
+        store.mkdir(parents=True, exist_ok=True)
+        _build(home, files, store / current if current else None, before, ApiNames.of(ordered), ordered)
+    _point(link, Path(_STORE) / version / _LINK)
+    _prune(store, version)
+    return TreeReport(version, home / _LINK, written, len(tool_files) - written, removed)
+
+
+_Files = dict[str, tuple[str, ToolDefinition | None]]
+
+
+def _files(ordered: list[ToolDefinition], prints: list[str]) -> _Files:
+    """Every file of the tree, with the fingerprint of its text and, for a module, its tool."""
+    names = ApiNames.of(ordered)
+    generator = _generator()
+    files: _Files = {}
+    members: dict[str, list[str]] = {}
+    for tool, print_ in zip(ordered, prints, strict=True):
+        module, function = names.server(tool.server), names.function(tool.server, tool.name)
+        own = _digest(f"{generator} {print_} {module} {function}".encode())
+        files[f"{module}/{function}.py"] = (own, tool)
+        members.setdefault(module, []).append(own)
+    for module, prints_ in members.items():
+        own = _digest(" ".join(prints_).encode())
+        files[f"{module}/__init__.py"] = files[f"{module}/__init__.pyi"] = (own, None)
+    own = _digest(" ".join([generator, *(f"{m} {len(p)}" for m, p in sorted(members.items()))]).encode())
+    for path in ("__init__.py", "__init__.pyi", "_call.py"):
+        files[path] = (own, None)
+    return files
+
+
+def _build(
+    home: Path,
+    files: _Files,
+    old: Path | None,
+    before: dict[str, str],
+    names: ApiNames,
+    tools: list[ToolDefinition],
+) -> None:
+    """Writes a version aside and moves it to `home` when it is whole."""
+    aside = Path(mkdtemp(dir=home.parent, prefix=".new-"))
+    try:
+        root = aside / _LINK
+        by_server: dict[str, list[ToolDefinition]] = {}
+        for tool in tools:
+            by_server.setdefault(tool.server, []).append(tool)
+        for server in by_server:
+            (root / names.server(server)).mkdir(parents=True, exist_ok=True)
+        root.mkdir(exist_ok=True)
+        for path, (own, tool) in files.items():
+            if old is not None and before.get(path) == own and _took_over(old / _LINK / path, root / path):
+                continue
+            content = render.module(names, tool) if tool is not None else _package_file(path, names, by_server)
+            (root / path).write_text(content, encoding="utf-8", newline="\n")
+        manifest = _Manifest({path: own for path, (own, _) in sorted(files.items())})
+        (aside / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
+        aside.chmod(0o755)
+        with contextlib.suppress(FileExistsError, OSError):
+            # Another process may have finished the same version first; its bytes are the same.
+            aside.rename(home)
+        if not (home / _MANIFEST).is_file():
+            raise OSError(f"could not write the API tree at {home}")
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _package_file(path: str, names: ApiNames, by_server: dict[str, list[ToolDefinition]]) -> str:
+    """The files that are no tool's: indexes, stubs for editors, the shared runtime."""
+    if path == "_call.py":
+        return (Path(__file__).parent / "tree_runtime.py").read_text(encoding="utf-8")
+    module, _, file = path.rpartition("/")
+    if not module:
+        servers = names.modules()
+        if file.endswith(".pyi"):
+            return "".join(f"{_exported('.', name)}\n" for name in servers)
+        return _lazy(render.catalog_index(names, {server: len(by_server[server]) for server in by_server}))
+    server = names.modules()[module]
+    if file.endswith(".pyi"):
+        return "".join(f"{_exported(f'.{name}', name)}\n" for name in names.functions(server))
+    return _lazy(render.server_index(names, server, by_server[server]))
+
+
+def _exported(source: str, name: str) -> str:
+    line = f"from {source} import {name} as {name}"
+    return line if len(line) <= _LINE else f"from {source} import (\n    {name} as {name},\n)"
+
+
+def _lazy(index: str) -> str:
+    lines = text.docstring(index, "")
+    return "\n".join([*lines, "", "from servers._call import lazy", "", "lazy(__name__)", ""])
+
+
+def _took_over(old: Path, new: Path) -> bool:
+    try:
+        os.link(old, new)
+    except OSError:
+        return False
+    return True
+
+
+def _point(link: Path, target: Path) -> None:
+    """Makes `link` name `target` in one step."""
+    fresh = link.with_name(f".{link.name}-{os.getpid()}-{os.urandom(4).hex()}")
+    fresh.symlink_to(target)
+    try:
+        fresh.replace(link)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _current(link: Path) -> str:
+    try:
+        target = link.readlink()
+    except OSError:
+        return ""
+    return target.parent.name if target.parent.parent.name == _STORE else ""
+
+
+def _manifest(home: Path) -> dict[str, str]:
+    try:
+        return msgspec.json.decode((home / _MANIFEST).read_bytes(), type=_Manifest).files
+    except (OSError, msgspec.MsgspecError):
+        return {}
+
+
+def _prune(store: Path, version: str) -> None:
+    """Removes all but the newest versions; the one in use counts as the newest."""
+    os.utime(store / version)
+    versions = [home for home in store.iterdir() if not home.name.startswith(".")]
+    versions.sort(key=lambda home: (home.name == version, home.stat().st_mtime_ns), reverse=True)
+    for home in versions[_KEPT_VERSIONS:]:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _is_tool_file(path: str) -> bool:
+    return "/" in path and not path.rpartition("/")[2].startswith("_")
+
+
+# --- fingerprints
+
+
+def _generator() -> str:
+    """Changes whenever the generator does, so that a tree of an older release is never taken for current."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return _digest(b"".join(source.read_bytes() for source in sources))
+
+
+def _fingerprint(tool: ToolDefinition) -> str:
+    try:
+        return _digest(msgspec.json.encode(tool))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        # Lone surrogates, huge numbers, endless nesting: slower, but everything has a fingerprint.
+        return _digest(_canonical(msgspec.structs.asdict(tool)))
+
+
+def _canonical(value: Any) -> bytes:
+    """Bytes that differ when values differ, without recursion."""
+    out: list[str] = []
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            pairs = cast(dict[Any, Any], item)
+            out.append(f"{{{len(pairs)}")
+            for key, inner in pairs.items():
+                stack += [inner, key]
+        elif isinstance(item, list | tuple):
+            items = cast(list[Any], item)
+            out.append(f"[{len(items)}")
+            stack += items
+        else:
+            out.append(f"{type(item).__name__}:{item!r}" if not isinstance(item, int) else f"int:{item:x}")
+    return "\n".join(out).encode("utf-8", "surrogatepass")
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
