@@ -164,7 +164,9 @@ class _Writer:
             rows.append((text.comment(said) if said else [], item.name, annotation))
         self._out.imports.add("TypedDict")
         closed = "" if not record.open or self._layout.field == 0 else "  # and other keys"
-        if all(_is_attribute(item.name) for item in record.fields):
+        # In a class body a key called `list` would hide the type, for a checker, from the keys after it.
+        used = {word for _, _, annotation in rows for word in _words(annotation)}
+        if all(_is_attribute(item.name) and item.name not in used for item in record.fields):
             bases = "TypedDict" if total else "TypedDict, total=False"
             lines = [f"class {record.name}({bases}):{closed}"]
             for comment, name, annotation in rows:

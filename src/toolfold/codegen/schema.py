@@ -6,6 +6,7 @@ and is bounded; what has no type of ours becomes a wider one with a note, never 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Set
 from typing import Any, cast
 from urllib.parse import unquote
@@ -51,6 +52,8 @@ _SCALARS: dict[str, Scalar] = {
 _NULL = _SCALARS["null"]
 # Words about a type that do not change it: two objects that differ only here are one record.
 _ABOUT = ("description", "title", "default", "examples", "example", "deprecated")
+# What generators call a definition that has no name.
+_NAMELESS = re.compile(r"_*(?:schema|def|type|anon)?_*\d+", re.IGNORECASE)
 # Words that make an object or a value out of a bare condition.
 _SHAPE = ("type", "properties", "items", "prefixItems", "enum", "const", "$ref", "anyOf", "oneOf", "allOf")
 
@@ -155,7 +158,8 @@ class _Reader:
         beside = {key: value for key, value in node.items() if key != "$ref" and key not in _ABOUT}
         if beside and not beside.keys() <= {"type", "$schema", "$defs", "definitions"}:
             found = _merged(found, beside)
-        name = target.rsplit("/", 1)[-1] if target.count("/") > 1 else hint
+        last = target.rsplit("/", 1)[-1]
+        name = hint if target.count("/") < 2 or _NAMELESS.fullmatch(last) else last
         if step in self._following:
             return self.type_of(found, document, name, depth)
         self._following.add(step)
