@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -90,10 +91,8 @@ def test_a_file_gives_its_content_without_the_last_line_break(tmp_path: Path) ->
 
 @given(st.text(alphabet="${}:-AX$ \\"))
 def test_any_text_expands_or_names_what_it_lacks(text: str) -> None:
-    try:
-        variables().expand(text)
-    except UnsetError as error:
-        assert error.wanted
+    with contextlib.suppress(UnsetError):
+        assert isinstance(variables().expand(text), str)
 
 
 @given(st.text())

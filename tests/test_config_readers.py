@@ -193,7 +193,8 @@ def test_vs_code_has_comments_inputs_and_the_workspace_folder(machine: Machine) 
               "type": "stdio", "command": "${workspaceFolder}/run", /* here */
               "args": ["--region=${input:region}"],
               "envFile": "${workspaceFolder}/.env",
-              "env": {"TOKEN": "${input:github-token}", "H": "${env:HOST_VALUE}", "N": 3, "B": true, "WINS": "entry", "X": null},
+              "env": {"TOKEN": "${input:github-token}", "H": "${env:HOST_VALUE}", "N": 3, "B": true,
+                      "WINS": "entry", "X": null},
               "cwd": "sub", "dev": {"watch": "x"},
             },
             "asks": {"command": "x", "args": ["${input:unknown}"]},
@@ -214,10 +215,9 @@ def test_vs_code_has_comments_inputs_and_the_workspace_folder(machine: Machine) 
         "N": "3",
         "B": "true",
     }
-    assert texts(loaded.problems) == [
-        f"{machine.cwd}/.vscode/mcp.json: servers.asks.args[0]: expected the environment variable "
-        "TOOLFOLD_INPUT_UNKNOWN to hold the input `unknown`; the server is left out"
-    ]
+    expected = "expected the environment variable TOOLFOLD_INPUT_UNKNOWN to hold the input `unknown`"
+    where = f"{machine.cwd}/.vscode/mcp.json: servers.asks.args[0]"
+    assert texts(loaded.problems) == [f"{where}: {expected}; the server is left out"]
 
 
 def test_vs_code_s_older_settings_are_read_when_named(machine: Machine) -> None:

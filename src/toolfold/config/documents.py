@@ -18,6 +18,9 @@ DEPTH = 64
 """How deep a config may nest; what reads it after this may recurse."""
 
 
+_SUFFIXES = {".toml": True, ".json": False, ".jsonc": False, ".json5": False}
+
+
 class UnreadableError(Exception):
     """The document cannot be had. The text says what was expected, without any of the file's content."""
 
@@ -35,7 +38,8 @@ def read(path: Path, *, limit: int = LIMIT, named: bool = False) -> Document:
     `named` means a person gave this path, so a pipe is fine; a discovered one must be a regular file, since
     reading anything else could wait for ever.
     """
-    return parse(read_text(path, limit=limit, named=named), toml=path.suffix.lower() == ".toml" or None)
+    toml = _SUFFIXES.get(path.suffix.lower())
+    return parse(read_text(path, limit=limit, named=named), toml=toml)
 
 
 def read_text(path: Path, *, limit: int = LIMIT, named: bool = False) -> str:

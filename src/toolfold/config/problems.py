@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _LONGEST = 200
 
 
 def one_line(text: str) -> str:
-    """`text` fit for a terminal or a log: no control or direction characters, no line breaks, bounded."""
-    clean = _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
-    return clean if len(clean) <= _LONGEST else f"{clean[:_LONGEST]}…"
+    """`text` fit for a terminal or a log: no control, direction or invisible characters, and bounded."""
+    head = text[:_LONGEST]
+    clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in head)
+    return clean if len(text) <= _LONGEST else f"{clean}…"
 
 
 def known_key(key: str, known: Iterable[str]) -> str:
