@@ -18,9 +18,9 @@ R = TypeVar("R")
 Call: TypeAlias = Coroutine[Any, Any, R]
 
 
+# A tool of a server: `await it(key=value, ...)`, or `await it({...})`. Its `__doc__`,
+# which `help` shows, is its whole source: the named types, the signature, the docs.
 class Tool(Generic[P, R]):
-    """One tool of one server. `await it(key=value, ...)`, or `await it({...})`."""
-
     def __init__(
         self,
         server: str,
@@ -35,7 +35,6 @@ class Tool(Generic[P, R]):
         self.__wrapped__ = function
         self.__name__ = self.__qualname__ = function.__name__
         self.__module__ = function.__module__
-        self.__doc__ = function.__doc__
 
     @overload
     def __call__(self, arguments: Mapping[str, Any], /) -> Call[R]: ...
@@ -85,10 +84,18 @@ class Tool(Generic[P, R]):
         return f"<tool {self._signature()}>"
 
     def __str__(self) -> str:
-        from inspect import getdoc
+        from linecache import getlines
 
-        indented = "\n    ".join((getdoc(self) or "").split("\n"))
-        return f'async def {self._signature()}:\n    """{indented}"""'
+        source = "".join(getlines(self.__wrapped__.__code__.co_filename))
+        named, _, function = source.partition("import tool\n")[2].rpartition("\n@tool(")
+        start = function.find("\nasync def ")
+        if start < 0:
+            return f"async def {self._signature()}: ..."
+        return (named.strip() + function[start : -len("    ...\n")]).strip()
+
+    @property
+    def __doc__(self) -> str:  # pyright: ignore
+        return str(self)
 
 
 def tool(
