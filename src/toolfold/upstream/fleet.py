@@ -20,7 +20,7 @@ from toolfold.upstream.keeper import Keeper
 from toolfold.upstream.remote import open_remote
 from toolfold.upstream.results import NonsenseError, prompt_messages, resource_parts
 from toolfold.upstream.serverlog import ServerLog
-from toolfold.upstream.stdio import open_stdio
+from toolfold.upstream.stdio import MESSAGE_LIMIT, open_stdio
 from toolfold.upstream.warden import Warden
 
 STARTS_AT_ONCE = 8
@@ -30,7 +30,11 @@ CLOSE_TIMEOUT = 8.0
 
 
 class Fleet:
-    """Connections to all upstreams. `on_listing` is told what a server offers whenever the server says it changed."""
+    """Connections to all upstreams.
+
+    `on_listing` is told what a server offers whenever the server says that it changed. A message of more than
+    `message_limit` bytes ends the connection that it came by.
+    """
 
     def __init__(
         self,
@@ -38,8 +42,10 @@ class Fleet:
         *,
         log_dir: Path,
         on_listing: Callable[[Listing], None] | None = None,
+        message_limit: int = MESSAGE_LIMIT,
     ) -> None:
         self._log_dir = log_dir
+        self._message_limit = message_limit
         self._warden = Warden(log_dir)
         self._keepers = {
             name: Keeper(
@@ -54,8 +60,8 @@ class Fleet:
 
     def _open(self, config: ServerConfig, log: ServerLog) -> AbstractAsyncContextManager[Transport]:
         if config.transport == "stdio":
-            return open_stdio(config, self._warden, log)
-        return open_remote(config)
+            return open_stdio(config, self._warden, log, limit=self._message_limit)
+        return open_remote(config, limit=self._message_limit)
 
     async def __aenter__(self) -> Self:
         self._log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -48,9 +48,10 @@ async def shake_hands(session: ClientSession, transport: Probed, era: Era, budge
     if era == "legacy":
         await _initialize(session)
         return
+    patience = _Patience(transport)
     try:
         try:
-            await _patiently(session.discover(), transport, budget * PROBE_SHARE)
+            await patience.wait(session.discover(), budget * PROBE_SHARE)
             return
         except MCPError as error:
             if _only_newer(error):
@@ -59,7 +60,7 @@ async def shake_hands(session: ClientSession, transport: Probed, era: Era, budge
                 raise
         except (ValidationError, RuntimeError, TimeoutError):
             pass  # an answer that is none, or none at all: no evidence of a newer server
-        await _patiently(_initialize(session), transport, budget * (AUTO_SHARE - PROBE_SHARE))
+        await patience.wait(_initialize(session), budget * (AUTO_SHARE - PROBE_SHARE))
     except TimeoutError:
         raise ProbeHarmedError("it read the greeting and did not answer") from None
     except MCPError as error:
@@ -81,22 +82,29 @@ async def _initialize(session: ClientSession) -> None:
         await session.discover()
 
 
-async def _patiently(work: Coroutine[Any, Any, T], transport: Probed, patience: float) -> T:
-    """Wait for an answer. The time counts from when the server has read the question: a server that is still being
-    downloaded or built is slow, not silent."""
-    task = asyncio.ensure_future(work)
-    clock = asyncio.get_running_loop().time
-    read_at: float | None = None
-    try:
-        while not task.done():
-            await asyncio.wait({task}, timeout=min(patience, POLL))
-            if read_at is None and transport.probe_was_read():
-                read_at = clock()
-            if not task.done() and read_at is not None and clock() - read_at >= patience:
-                raise TimeoutError
-        return task.result()
-    finally:
-        task.cancel()
+class _Patience:
+    """Waits for answers. Time counts from when the server has first read what was sent to it: one that is still
+    being downloaded or built is slow, not silent."""
+
+    def __init__(self, transport: Probed) -> None:
+        self._transport = transport
+        self._listening = False
+
+    async def wait(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        task = asyncio.ensure_future(work)
+        clock = asyncio.get_running_loop().time
+        since = clock()
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=min(seconds, POLL))
+                if not self._listening:
+                    since = clock()
+                    self._listening = self._transport.probe_was_read()
+                if not task.done() and self._listening and clock() - since >= seconds:
+                    raise TimeoutError
+            return task.result()
+        finally:
+            task.cancel()
 
 
 def _offered(error: MCPError) -> str:

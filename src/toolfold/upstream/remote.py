@@ -12,7 +12,6 @@ from toolfold.config.settings import ServerConfig
 if TYPE_CHECKING:
     import httpx2
 
-EVENT_LIMIT = 256 * 1024**2
 CONNECT_TIMEOUT = 30.0
 
 
@@ -101,7 +100,7 @@ class RemoteTransport:
 
 
 @asynccontextmanager
-async def open_remote(config: ServerConfig) -> AsyncGenerator[RemoteTransport]:
+async def open_remote(config: ServerConfig, *, limit: int) -> AsyncGenerator[RemoteTransport]:
     """Connect to a server by its URL. Nothing is sent before the handshake, so a wrong URL shows there."""
     import httpx2
     from mcp.client.sse import sse_client
@@ -127,7 +126,7 @@ async def open_remote(config: ServerConfig) -> AsyncGenerator[RemoteTransport]:
         return
     async with (
         client() as http,
-        streamable_http_client(config.url, http_client=http, max_sse_event_size=EVENT_LIMIT) as (read, write),
+        streamable_http_client(config.url, http_client=http, max_sse_event_size=limit) as (read, write),
     ):
         transport.carry(read, write)
         yield transport

@@ -287,7 +287,7 @@ class StdioTransport:
 
 @asynccontextmanager
 async def open_stdio(
-    config: ServerConfig, warden: Warden, log: ServerLog, *, limit: int = MESSAGE_LIMIT
+    config: ServerConfig, warden: Warden, log: ServerLog, *, limit: int
 ) -> AsyncGenerator[StdioTransport]:
     """Start the server; on leaving, end it and everything it started."""
     from mcp.client.stdio import get_default_environment
