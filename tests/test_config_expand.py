@@ -47,6 +47,7 @@ def variables(**changes: object) -> Variables:
         ("${env:ProgramFiles(x86)}", "C:"),
         ("${workspaceFolder}/x", "/p/app/x"),
         ("${workspaceFolderBasename}", "app"),
+        ("${CLAUDE_PROJECT_DIR:-.}/x", "/p/app/x"),
         ("${userHome}${pathSeparator}x${/}y", "/h/x/y"),
         ("${input:api-key}", "given"),
         ("${input:region}", "eu"),

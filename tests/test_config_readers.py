@@ -140,6 +140,7 @@ def test_claude_code_has_servers_for_all_and_for_this_project(machine: Machine) 
         ({"url": "https://a.example/x", "transport": "streamable_http"}, "http", "https://a.example/x"),
         ({"url": "http://[::1]:8080/x", "transport": "SSE"}, "sse", "http://[::1]:8080/x"),
         ({"serverUrl": "https://a.example/x"}, "http", "https://a.example/x"),
+        ({"url": "${URL:-https://a.example/sse}"}, "sse", "https://a.example/sse"),
         ({"httpUrl": "https://a.example/sse"}, "http", "https://a.example/sse"),
     ],
 )

@@ -89,7 +89,7 @@ class EntryReader:
             return _Entry(self, name, key, fields, dialect).server()
         except _EntryError as bad:
             place = ".".join(part for part in (key, bad.key) if part)
-            self.problems.append(Problem(self.file, place, f"{bad.expected}; {LEFT_OUT}", one_line(name)))
+            self.problems.append(Problem(self.file, place, f"{bad.expected}; {LEFT_OUT}", name))
             return None
 
 
@@ -177,8 +177,7 @@ class _Entry:
             raise _EntryError("", "expected `command` or `url`")
         if key == "httpUrl":
             return "http"
-        url = self.fields[key]
-        path = url.partition("?")[0].rstrip("/") if isinstance(url, str) else ""
+        path = self._text(key, self.fields[key]).strip().partition("?")[0].rstrip("/")
         return "sse" if path.endswith("/sse") else "http" if path.endswith("/mcp") else self.dialect.remote
 
     def _url_key(self) -> str:

@@ -12,7 +12,8 @@ from toolfold.config import documents, edge
 
 _MARK = re.compile(r"\$\$\{|\$\{|\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+_NEXT = re.compile(r"\$\$?\{")
+_NEXT_BARE = re.compile(r"\$\$?\{|\$([A-Za-z_][A-Za-z0-9_]*)")
 _NESTING = 8
 _SECRET_FILE_LIMIT = 64_000
 # Prefixes that some client gives a meaning to. What follows any other word and a colon is not ours to read
@@ -54,27 +55,22 @@ class Variables:
     def _span(self, text: str, at: int, end: int, pairs: Mapping[int, int], depth: int) -> str:
         """The expansion of `text[at:end]`; `pairs` maps each `${` to its `}`."""
         done: list[str] = []
-        while at < end:
-            mark = text.find("$", at, end)
-            if mark < 0:
-                break
-            done.append(text[at:mark])
-            if text.startswith("$${", mark) and mark + 3 <= end:
+        wanted = _NEXT_BARE if self.bare else _NEXT
+        while found := wanted.search(text, at, end):
+            done.append(text[at : found.start()])
+            close = pairs.get(found.start())
+            if found[0] == "$${":
                 done.append("${")
-                at = mark + 3
-                continue
-            close = pairs.get(mark)
-            if close is not None and close < end and depth:
-                done.append(self._value(text, mark + 2, close, pairs, depth - 1))
+                at = found.end()
+            elif found[0] != "${":
+                done.append(self._env(found[0][1:], None))
+                at = found.end()
+            elif close is not None and close < end and depth:
+                done.append(self._value(text, found.end(), close, pairs, depth - 1))
                 at = close + 1
-                continue
-            bare = _BARE.match(text, mark, end) if self.bare else None
-            if bare is not None:
-                done.append(self._env(bare[1], None))
-                at = bare.end()
-                continue
-            done.append("$")
-            at = mark + 1
+            else:
+                done.append("${")
+                at = found.end()
         done.append(text[at:end])
         return "".join(done)
 
@@ -85,7 +81,7 @@ class Variables:
         # Asked for only when it is needed: a default may refer to a variable that is not set.
         default = None if split < 0 else lambda: self._span(text, split + 2, end, pairs, depth)
         if _NAME.fullmatch(head):
-            place = self._place(head)
+            place = None if head in self.env else self._place(head)
             return place if place is not None else self._env(head, default)
         prefix, colon, rest = head.partition(":")
         if head == "/":
@@ -102,7 +98,7 @@ class Variables:
 
     def _place(self, name: str) -> str | None:
         match name:
-            case "workspaceFolder" | "workspaceRoot":
+            case "workspaceFolder" | "workspaceRoot" | "CLAUDE_PROJECT_DIR":
                 return str(self.project)
             case "workspaceFolderBasename":
                 return self.project.name

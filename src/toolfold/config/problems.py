@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _LONGEST = 200
+_LONGEST_PATH = 4096
 
 
-def one_line(text: str) -> str:
+def one_line(text: str, longest: int = _LONGEST) -> str:
     """`text` fit for a terminal or a log: no control, direction or invisible characters, and bounded."""
-    head = text[:_LONGEST]
+    head = text[:longest]
     clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in head)
-    return clean if len(text) <= _LONGEST else f"{clean}…"
+    return clean if len(text) <= longest else f"{clean}…"
 
 
 def known_key(key: str, known: Iterable[str]) -> str:
@@ -37,6 +38,11 @@ class Problem:
     server: str = ""
     """The server that is left out (or got a default) because of this; empty when it is about a setting."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "file", one_line(self.file, _LONGEST_PATH))
+        object.__setattr__(self, "key", one_line(self.key))
+        object.__setattr__(self, "server", one_line(self.server))
+
     def __str__(self) -> str:
-        where = ": ".join(one_line(part) for part in (self.file, self.key) if part)
+        where = ": ".join(part for part in (self.file, self.key) if part)
         return f"{where}: {self.expected}" if where else self.expected
