@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from tests.lab import lab_fold
+from toolfold import Toolfold
 
-@pytest.fixture
+
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
@@ -18,3 +22,31 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared catalogs at {folder} (set TOOLFOLD_SHARED)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def shared_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Building the sandbox's runtime takes a second; all tests share one."""
+    folder = tmp_path_factory.getbasetemp().parent / "toolfold-runtime"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _data_dir(parent: Path, shared_runtime: Path) -> Path:
+    data = parent / "data"
+    data.mkdir()
+    (data / "runtime").symlink_to(shared_runtime)
+    return data
+
+
+@pytest.fixture
+def runtime_dir(tmp_path: Path, shared_runtime: Path) -> Path:
+    """A data directory of the test's own."""
+    return _data_dir(tmp_path, shared_runtime)
+
+
+@pytest.fixture(scope="module")
+async def lab(tmp_path_factory: pytest.TempPathFactory, shared_runtime: Path) -> AsyncIterator[Toolfold]:
+    """A fold over the lab server that a module's tests share; each uses sessions of its own."""
+    async with lab_fold(_data_dir(tmp_path_factory.mktemp("lab"), shared_runtime), output_chars=2000) as fold:
+        yield fold

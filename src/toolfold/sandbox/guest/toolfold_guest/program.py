@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _sitebuiltins
 import ast
 import asyncio
+import builtins
 import errno
 import inspect
 import io
@@ -52,6 +54,9 @@ class Programs:
         self._main = types.ModuleType("__main__")
         self._main.__dict__["__builtins__"] = __builtins__
         sys.modules["__main__"] = self._main
+        # `site` is not imported here; these are the names from it that programs expect.
+        builtins.help = _sitebuiltins._Helper()  # pyright: ignore[reportPrivateUsage]
+        builtins.exit = builtins.quit = _sitebuiltins.Quitter("exit", "")  # pyright: ignore[reportArgumentType]
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         self._count = 0
@@ -64,13 +69,13 @@ class Programs:
         self._forgotten.clear()
         filename = "program.py" if self._count == 1 else f"program-{self._count}.py"
         linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
-        sys.set_coroutine_origin_tracking_depth(2)
+        sys.set_coroutine_origin_tracking_depth(3)
         value: Any = None
         error = ""
         try:
             value = self._execute(code, filename)
             if inspect.iscoroutine(value):
-                self._forget(value.__name__, value.cr_origin)
+                self._forget(value)
                 value.close()
                 value = None
         except SystemExit as stop:
@@ -132,10 +137,11 @@ class Programs:
             items: Any = value if isinstance(value, list | tuple) else (value,)
             for item in items[:10_000]:
                 if inspect.iscoroutine(item) and inspect.getcoroutinestate(item) == inspect.CORO_CREATED:
-                    self._forget(item.__name__, item.cr_origin)
+                    self._forget(item)
                     item.close()
 
-    def _forget(self, name: str, origin: tuple[tuple[str, int, str], ...] | None) -> None:
+    def _forget(self, coroutine: types.CoroutineType[Any, Any, Any]) -> None:
+        name, origin = coroutine.__qualname__.rsplit(".", 1)[-1], coroutine.cr_origin
         where = next((f"line {line}: " for file, line, _ in origin or () if file.startswith("program")), "")
         self._forgotten.append(f"{where}{name}(...) was not awaited, so it never ran. Write `await {name}(...)`.")
 

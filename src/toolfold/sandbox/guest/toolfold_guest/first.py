@@ -1,0 +1,133 @@
+"""The first process in a container: starts the guest, carries its bytes over the engine's pipes, ends with it.
+
+An engine gives a container pipes for standard input and output and promises no order between two of them. So what
+the program prints and what it sends travel as records on standard output: one byte that says which, four bytes of
+length, the bytes. The guest itself never holds these pipes: it has a socket and an output pipe, as in every backend.
+
+The host going away closes standard input. Then this process ends, and as it is process 1, the kernel ends all others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+from typing import Any, NoReturn
+
+_OUTPUT = b"o"
+_CHANNEL = b"c"
+_RECORD = struct.Struct(">cI")
+_CHUNK = 1 << 18
+_LAST_WORDS = 1.0
+_SET_DUMPABLE = 4
+
+
+def main() -> NoReturn:
+    options = json.loads(sys.argv[1])
+    ours, theirs = socket.socketpair()
+    printed, output = os.pipe()
+    guest = os.fork()
+    if guest == 0:
+        ours.close()
+        os.close(printed)
+        _be_the_guest(options, theirs.detach(), output)
+    theirs.close()
+    os.close(output)
+    _keep_the_guest_out()
+    threading.Thread(target=_bring_in, args=(ours,), daemon=True).start()
+    outward = threading.Thread(target=_carry_out, args=(ours, printed), daemon=True)
+    outward.start()
+    code = _wait(guest)
+    # What it said last is still on its way; a child that keeps the channel open must not keep us.
+    outward.join(_LAST_WORDS)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _be_the_guest(options: dict[str, Any], channel: int, output: int) -> NoReturn:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(nothing)
+    os.close(output)
+    os.setsid()
+    # Engines and images add variables of their own; programs see the same ones in every backend.
+    for name in set(os.environ) - set(options.pop("environment")):
+        del os.environ[name]
+    sys.argv[1] = json.dumps({**options, "channel": channel})
+    from .boot import main as boot
+
+    try:
+        boot()
+    except SystemExit as stop:
+        os._exit(stop.code if isinstance(stop.code, int) else 0)
+    finally:
+        os._exit(1)
+
+
+def _keep_the_guest_out() -> None:
+    """Same user, so the guest could trace this process or open its pipes under /proc, were it not for this."""
+    import ctypes
+
+    if ctypes.CDLL(None, use_errno=True).prctl(_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+
+
+def _bring_in(channel: socket.socket) -> None:
+    while data := os.read(0, _CHUNK):
+        try:
+            channel.sendall(data)
+        except OSError:
+            return
+    os._exit(0)
+
+
+def _carry_out(channel: socket.socket, printed: int) -> None:
+    """Forward both ways out, and of two that are ready what was printed first: it was printed before it was sent."""
+    os.set_blocking(printed, False)
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    poll.register(printed, select.POLLIN)
+    try:
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            if printed in ready and not _forward_printed(printed):
+                poll.unregister(printed)
+            if channel.fileno() in ready:
+                data = channel.recv(_CHUNK)
+                _forward_printed(printed)
+                if not data:
+                    return
+                _record(_CHANNEL, data)
+    except OSError:
+        return  # the host is gone, which standard input tells as well
+
+
+def _forward_printed(printed: int) -> bool:
+    """Everything that is there now. False when nobody can print any more."""
+    while True:
+        try:
+            data = os.read(printed, _CHUNK)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        _record(_OUTPUT, data)
+
+
+def _record(kind: bytes, data: bytes) -> None:
+    view = memoryview(_RECORD.pack(kind, len(data)) + data)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def _wait(guest: int) -> int:
+    """Reap whatever ends here until the guest itself does."""
+    while True:
+        pid, status = os.wait()
+        if pid == guest:
+            return os.waitstatus_to_exitcode(status)
