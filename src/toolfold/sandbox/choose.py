@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import os
 import platform
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ import msgspec
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
+from toolfold.sandbox import engine
 from toolfold.sandbox.probe import prove
 from toolfold.sandbox.protocol import Backend
 
@@ -27,7 +29,7 @@ class Candidate:
     """A backend that could be set up and has not proved anything yet."""
 
     backend: Backend
-    title: Callable[[], str]
+    title: Callable[[], Awaitable[str]]
     """For people, for example "bubblewrap 0.11.0". Takes a trial that raises SandboxUnavailable with the fix."""
     identity: str
     """Changes whenever an earlier proof would say nothing about this one."""
@@ -53,12 +55,12 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
     A proof is remembered for this boot, kernel, backend and runtime; `live` probes whatever is remembered.
     Raises SandboxUnavailable, with the command that would fix it, when none holds.
     """
-    openers = backends()
-    names = list(openers) if settings.backend == "auto" else [settings.backend]
+    known = backends()
+    names = list(known) if settings.backend == "auto" else [settings.backend]
     refused: list[SandboxUnavailable] = []
-    for name in names:
+    for opener in itertools.chain.from_iterable(known[name] for name in names):
         try:
-            candidate = await openers[name](settings, data_dir)
+            candidate = await opener(settings, data_dir)
             evidence = await _proved(candidate, data_dir, live=live)
         except SandboxUnavailable as error:
             refused.append(error)
@@ -71,9 +73,9 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
     raise SandboxUnavailable(f"No sandbox holds here, so no program will be run. {reasons}", hint=fix)
 
 
-def backends() -> dict[str, Opener]:
-    """Every backend by its name in the settings, the strongest first."""
-    return {"bubblewrap": _bubblewrap}
+def backends() -> dict[str, list[Opener]]:
+    """The ways to each backend by its name in the settings, the strongest first."""
+    return {"bubblewrap": [_bubblewrap], "container": [_podman, _docker]}
 
 
 async def _proved(candidate: Candidate, data_dir: Path, *, live: bool) -> str:
@@ -83,7 +85,7 @@ async def _proved(candidate: Candidate, data_dir: Path, *, live: bool) -> str:
         known = await asyncio.to_thread(_load, proofs)
         if key in known:
             return f"{known[key]} (proved earlier in this boot)"
-    title = await asyncio.to_thread(candidate.title)
+    title = await candidate.title()
     proof = await prove(candidate.backend, data_dir, title=title, program=candidate.program)
     if key:
         await asyncio.to_thread(_remember, proofs, key, proof.evidence)
@@ -121,6 +123,26 @@ async def _bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
     return await asyncio.to_thread(_find_bubblewrap, settings, data_dir)
 
 
+async def _podman(settings: SandboxSettings, data_dir: Path) -> Candidate:
+    return await _container("podman", settings, data_dir)
+
+
+async def _docker(settings: SandboxSettings, data_dir: Path) -> Candidate:
+    return await _container("docker", settings, data_dir)
+
+
+async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Path) -> Candidate:
+    from toolfold.sandbox.container import open_container
+
+    found = await engine.find(name)
+    backend = await open_container(settings, found, data_dir)
+
+    async def title() -> str:
+        return found.title
+
+    return Candidate(backend, title, f"{found.title} {backend.image} {found.user()}")
+
+
 def _find_bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
     from toolfold.sandbox import bubblewrap
     from toolfold.sandbox.obstacles import bubblewrap_version
@@ -133,6 +155,6 @@ def _find_bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
     stat = bwrap.stat()
     return Candidate(
         bubblewrap.Bubblewrap(settings, runtime, bwrap),
-        lambda: f"bubblewrap {bubblewrap_version(bwrap)}",
+        lambda: asyncio.to_thread(lambda: f"bubblewrap {bubblewrap_version(bwrap)}"),
         f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root}",
     )
