@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 from typing import Any, cast
-from urllib.parse import unquote
 
 import msgspec
 
@@ -30,6 +29,7 @@ from toolfold.codegen.model import (
     Unknown,
 )
 from toolfold.codegen.names import identifier
+from toolfold.codegen.pointer import lookup
 from toolfold.definitions import ToolDefinition
 
 Node = dict[str, Any]
@@ -121,7 +121,7 @@ class _Reader:
             if not isinstance(target, str) or target in seen:
                 return mapping
             seen.add(target)
-            found = _lookup(target, document)
+            found = lookup(target, document)
             if found is None:
                 return mapping
             beside = {key: value for key, value in mapping.items() if key != "$ref"}
@@ -151,7 +151,7 @@ class _Reader:
         return self._typed(node, document, hint, depth)
 
     def _referred(self, node: Node, target: str, document: Node, hint: str, depth: int) -> Type:
-        found = _lookup(target, document)
+        found = lookup(target, document)
         step = (id(document), target)
         if found is None or (step in self._following and not _is_record(found)):
             return Unknown()
@@ -345,24 +345,6 @@ def _nodes(value: Any) -> list[Node]:
     if not isinstance(value, list):
         return []
     return [cast(Node, part) for part in cast(list[Any], value) if isinstance(part, dict)]
-
-
-def _lookup(target: str, document: Node) -> Node | None:
-    """The node that a local JSON pointer names. Anything else (a remote file, an anchor) is not looked for."""
-    if target == "#":
-        return document
-    if not target.startswith("#/"):
-        return None
-    here: Any = document
-    for part in target[2:].split("/"):
-        word = unquote(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(here, dict):
-            here = cast(Node, here).get(word)
-        elif isinstance(here, list) and word.isdecimal() and int(word) < len(cast(list[Any], here)):
-            here = cast(list[Any], here)[int(word)]
-        else:
-            return None
-    return cast(Node, here) if isinstance(here, dict) else None
 
 
 def _merged(one: Node, other: Node) -> Node:
