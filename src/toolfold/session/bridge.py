@@ -48,7 +48,7 @@ class Bridge:
                 return {**answer, "server": tool.server, "tool": tool.name}
             case Search(query=query, detail=detail, limit=limit):
                 found = self._catalog.search(query, detail=detail, limit=limit)
-                return {"hits": found.hits, "text": found.text}
+                return {"hits": found.rows(), "text": found.text}
             case Resource(server=server, uri=uri):
                 return await self._fleet.read_resource(server, uri)
             case Prompt(server=server, name=name, arguments=arguments):

@@ -1,0 +1,348 @@
+"""Every tool, resource and prompt that is known, answered from disk: nothing is started to search or to generate.
+
+What upstreams last offered is kept by `store`, definitions from files are read by `files`, and search keeps its index
+beside them. All of it is rebuilt from the definitions whenever it is missing or out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from toolfold.catalog.answer import DETAILS, MOST, Allow, Answer, Detail, Hit, fitting, told
+from toolfold.catalog.browse import ServerInfo, one_server, overview, read_query
+from toolfold.catalog.entries import Entry, encodable, entries_of
+from toolfold.catalog.files import read_catalogs
+from toolfold.catalog.resolve import WrittenNames, nearest_words
+from toolfold.catalog.store import Kept, Store, kept
+from toolfold.codegen import text
+from toolfold.codegen.names import ApiNames
+from toolfold.config.settings import Settings
+from toolfold.definitions import Listing, PromptDefinition, ResourceDefinition, ToolDefinition
+
+if TYPE_CHECKING:
+    from toolfold.catalog.search.engine import Engine
+
+__all__ = ["Allow", "Answer", "Catalog", "Definitions", "Detail", "Entry", "Hit", "ServerInfo"]
+
+_T = TypeVar("_T")
+_SHOWN = 60
+
+
+class Definitions(Sequence[_T]):
+    """Definitions that are decoded when they are read. Ordered by server and name."""
+
+    def __init__(self, entries: Sequence[Entry], decode: Callable[[Entry], _T]) -> None:
+        self._entries = entries
+        self._decode = decode
+
+    @overload
+    def __getitem__(self, index: int) -> _T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[_T]: ...
+    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
+        if isinstance(index, slice):
+            return Definitions(self._entries[index], self._decode)
+        return self._decode(self._entries[index])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[_T]:
+        return map(self._decode, self._entries)
+
+
+class Catalog:
+    """One catalog per process, changed only by `update`. Not for use from several threads at once."""
+
+    def __init__(self, settings: Settings, live: Iterable[Kept], files: Iterable[Kept], problems: list[str]) -> None:
+        self._settings = settings
+        self._folder = settings.data_dir / "catalog"
+        self._store = Store(self._folder)
+        self._files = {one.server: one for one in files}
+        self._live = {one.server: one for one in live}
+        self._engine: Engine | None = None
+        self.problems = problems
+        """What could not be read or kept, each with its file and the reason."""
+        self._state = _State(self._live, self._files, settings.servers)
+
+    @classmethod
+    def open(cls, settings: Settings) -> Catalog:
+        """What is known of the configured servers and the catalog files, without starting anything."""
+        store = Store(settings.data_dir / "catalog")
+        live = [one for name, config in settings.servers.items() if (one := store.read(name, config)) is not None]
+        problems: list[str] = []
+        return cls(settings, live, read_catalogs(settings.catalog_dirs, problems), problems)
+
+    # What is known
+
+    @property
+    def version(self) -> str:
+        """Changes if and only if a definition does."""
+        return self._state.version
+
+    @property
+    def names(self) -> ApiNames:
+        return self._state.names
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """Everything that search can find, in catalog order."""
+        return self._state.entries
+
+    @property
+    def tools(self) -> Sequence[ToolDefinition]:
+        return Definitions(self._state.of_kind["tool"], Entry.tool)
+
+    @property
+    def resources(self) -> Sequence[ResourceDefinition]:
+        return Definitions(self._state.of_kind["resource"], Entry.resource)
+
+    @property
+    def prompts(self) -> Sequence[PromptDefinition]:
+        return Definitions(self._state.of_kind["prompt"], Entry.prompt)
+
+    @property
+    def servers(self) -> list[ServerInfo]:
+        return self._state.servers
+
+    @property
+    def missing(self) -> list[str]:
+        """Configured servers that have never been listed."""
+        return [name for name in sorted(self._settings.servers) if name not in self._live]
+
+    def tool(self, server: str, name: str) -> ToolDefinition | None:
+        found = self._state.tools.get((server, name))
+        return found.tool() if found is not None else None
+
+    def find(self, written: str) -> ToolDefinition:
+        """The tool that `written` names in any of the usual ways, or its generated name, or alone if that is unique.
+
+        Raises UnknownTool with the nearest names.
+        """
+        return self._state.written.find(written).tool()
+
+    # Kept fresh
+
+    def update(self, listing: Listing) -> bool:
+        """Take over what a server offers now, and keep it for later processes; False when it is what we knew."""
+        listing = encodable(listing)
+        new = kept(listing.server, listing.instructions, entries_of(listing))
+        old = self._live.get(listing.server)
+        config = self._settings.servers.get(listing.server)
+        if old is not None and old.digest == new.digest:
+            return False
+        self._live[listing.server] = new
+        before = self.version
+        self._state = _State(self._live, self._files, self._settings.servers)
+        if config is not None:
+            try:
+                self._store.write(new, config)
+            except OSError as error:
+                self.problems.append(f"{self._folder}: the listing of {listing.server!r} could not be kept: {error}")
+        return self.version != before
+
+    def warm(self) -> None:
+        """Make search ready now instead of at the first question: index, vectors, vocabulary."""
+        self._search_engine().ready()
+
+    # Search
+
+    def search(
+        self,
+        query: str,
+        *,
+        detail: str = "with_description",
+        limit: int | None = None,
+        allow: Allow | None = None,
+        explain: bool = False,
+    ) -> Answer:
+        """What matches, best first. An empty query lists the servers, `server:NAME` one of them.
+
+        `allow` decides what the caller may know of: what it refuses is neither shown nor counted nor hinted at.
+        """
+        level, notice = _detail(detail)
+        answer = self._answer(query, level, limit, allow, explain)
+        if notice:
+            return Answer(answer.hits, answer.total, f"{notice}\n{answer.text}")
+        return answer
+
+    def _answer(self, query: str, detail: Detail, limit: int | None, allow: Allow | None, explain: bool) -> Answer:
+        asked = read_query(query)
+        entries = self.entries
+        visible = [entry for entry in entries if allow(entry)] if allow is not None else entries
+        servers = _counted(self.servers, visible) if allow is not None else self.servers
+        if asked.server:
+            server = self._server(asked.server, servers)
+            if server is None:
+                return _unknown_server(asked.server, servers)
+            if not asked.words:
+                mine = [entry for entry in visible if entry.server == server.name]
+                return one_server(server, mine, self.names, detail, limit, asked.page)
+            name = server.name
+            seen = allow
+            allow = lambda entry: entry.server == name and (seen is None or seen(entry))  # noqa: E731
+        elif asked.server is not None or not asked.words or asked.words.casefold().startswith("page:"):
+            return overview(servers, visible, asked.page)
+        return self._ranked(asked.words, detail, limit, allow, visible, servers, explain)
+
+    def _ranked(
+        self,
+        query: str,
+        detail: Detail,
+        limit: int | None,
+        allow: Allow | None,
+        visible: Sequence[Entry],
+        servers: Sequence[ServerInfo],
+        explain: bool,
+    ) -> Answer:
+        if not visible:
+            return _nothing_known(servers)
+        named = [tool for tool in self._state.written.matches(query[:300]) if allow is None or allow(tool)]
+        count = MOST if limit is None or limit < 1 else min(limit, MOST)
+        found = self._search_engine().find(query, min(count, 60) if limit is None else count, allow, explain)
+        ranked = [Hit(one.entry, self.names, score=one.score, why=one.why) for one in found.ranked]
+        best = max((hit.score for hit in ranked), default=0.0)
+        first = {(tool.server, tool.name) for tool in named}
+        exact = [Hit(tool, self.names, score=best + 1, why=["exact name"] if explain else ()) for tool in named]
+        hits = exact + [hit for hit in ranked if hit.kind != "tool" or (hit.server, hit.name) not in first]
+        total = max(found.total, len(hits))
+        if hits:
+            shown = fitting(hits, detail, limit)
+            return Answer(shown, total, told(shown, detail, before=f"{len(shown)} of {total:,} matches:"))
+        return self._nearest(query, detail, limit, allow, servers)
+
+    def _nearest(
+        self, query: str, detail: Detail, limit: int | None, allow: Allow | None, servers: Sequence[ServerInfo]
+    ) -> Answer:
+        """Nothing matches: what looks like the query, and what to do next."""
+        near = [tool for tool in self._state.written.nearest(query, 20) if allow is None or allow(tool)][:5]
+        hits = fitting([Hit(tool, self.names) for tool in near], detail, limit)
+        before = f"No match for {_quoted(query)}."
+        step = f'Say what it should do in other words, or "" lists the {len(servers)} servers.'
+        if hits:
+            return Answer(hits, 0, told(hits, detail, before=f"{before} Nearest names:", after=step))
+        return Answer(text=f"{before} {step}")
+
+    def _server(self, written: str, servers: Sequence[ServerInfo]) -> ServerInfo | None:
+        folded = written.casefold().replace("-", "_")
+        for server in servers:
+            if server.name == written:
+                return server
+        modules = self.names.modules()
+        by_name = {server.name: server for server in servers}
+        for module, name in modules.items():
+            if folded == module.casefold() and name in by_name:
+                return by_name[name]
+        return next((one for one in servers if one.name.casefold().replace("-", "_") == folded), None)
+
+    def _search_engine(self) -> Engine:
+        # Search brings numpy and an index with it: whoever only serves or generates never loads them.
+        from toolfold.catalog.search.engine import Engine
+
+        engine = self._engine
+        if engine is None or engine.version != self.version:
+            engine = Engine(
+                self._state.scope, self.version, self.entries, self._folder, self._settings.semantic, engine
+            )
+            self._engine = engine
+        return engine
+
+
+class _State:
+    """The catalog at one moment; whatever follows from the definitions is worked out once, when it is asked for."""
+
+    def __init__(self, live: dict[str, Kept], files: dict[str, Kept], configured: Iterable[str]) -> None:
+        # A server that has spoken for itself is believed over a file.
+        self._kept = [(files | live)[name] for name in sorted(files.keys() | live.keys())]
+        self._live = frozenset(live)
+        self._configured = sorted(configured)
+        digest = blake2b(b"".join(one.server.encode() + b"\0" + one.digest for one in self._kept), digest_size=16)
+        self.version = digest.hexdigest()
+        self.scope = blake2b(repr(sorted({*self._configured, *files})).encode(), digest_size=8).hexdigest()
+        self.entries = [entry for one in self._kept for entry in one.entries]
+
+    @cached_property
+    def of_kind(self) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {"tool": [], "resource": [], "prompt": []}
+        for entry in self.entries:
+            found[entry.kind].append(entry)
+        return found
+
+    @cached_property
+    def tools(self) -> dict[tuple[str, str], Entry]:
+        return {(entry.server, entry.name): entry for entry in self.of_kind["tool"]}
+
+    @cached_property
+    def names(self) -> ApiNames:
+        return ApiNames.of(ToolDefinition(server=one.server, name=one.name) for one in self.of_kind["tool"])
+
+    @cached_property
+    def written(self) -> WrittenNames:
+        return WrittenNames(self.of_kind["tool"], self.names)
+
+    @cached_property
+    def servers(self) -> list[ServerInfo]:
+        known = {
+            one.server: ServerInfo(
+                name=one.server,
+                instructions=one.instructions,
+                source="cache" if one.server in self._live else "file",
+                missing=one.server in self._configured and one.server not in self._live,
+            )
+            for one in self._kept
+        }
+        for name in self._configured:
+            known.setdefault(name, ServerInfo(name=name, missing=True))
+        return _counted([known[name] for name in sorted(known)], self.entries, drop=False)
+
+
+def _counted(servers: Sequence[ServerInfo], entries: Iterable[Entry], *, drop: bool = True) -> list[ServerInfo]:
+    """The servers with the counts of these entries; with `drop`, without those that had entries and keep none."""
+    counts = {server.name: {"tool": 0, "resource": 0, "prompt": 0} for server in servers}
+    for entry in entries:
+        counts[entry.server][entry.kind] += 1
+    found: list[ServerInfo] = []
+    for server in servers:
+        mine = counts[server.name]
+        had = server.tools + server.resources + server.prompts
+        if drop and had and not any(mine.values()):
+            continue
+        found.append(
+            ServerInfo(
+                name=server.name,
+                tools=mine["tool"],
+                resources=mine["resource"],
+                prompts=mine["prompt"],
+                instructions=server.instructions,
+                source=server.source,
+                missing=server.missing,
+            )
+        )
+    return found
+
+
+def _detail(detail: str) -> tuple[Detail, str]:
+    for known in DETAILS:
+        if detail == known:
+            return known, ""
+    return "with_description", f"Unknown detail {_quoted(detail)}: valid are {', '.join(DETAILS)}."
+
+
+def _unknown_server(written: str, servers: Sequence[ServerInfo]) -> Answer:
+    near = nearest_words(written, [server.name for server in servers]) or [server.name for server in servers[:10]]
+    listed = ", ".join(text.one_line(name, 80) for name in near)
+    return Answer(text=f'There is no server {_quoted(written)}. Nearest: {listed}. "" lists all {len(servers)}.')
+
+
+def _nothing_known(servers: Sequence[ServerInfo]) -> Answer:
+    waiting = [text.one_line(server.name, 80) for server in servers if server.missing]
+    if waiting:
+        return Answer(text=f"No tools are known yet; not listed so far: {', '.join(waiting[:20])}. Try again shortly.")
+    return Answer(text="No tools are known. Add a server to the config, or definitions with --catalog.")
+
+
+def _quoted(written: str) -> str:
+    return f'"{text.one_line(written, _SHOWN)}"'

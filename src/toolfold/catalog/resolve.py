@@ -1,0 +1,122 @@
+"""From a name as a program or a person writes it to the tool that is meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from toolfold.catalog.entries import Entry
+from toolfold.codegen.names import ApiNames
+from toolfold.errors import UnknownTool
+
+_SEPARATORS = ("__", ".", "/", ":")
+_PREFIXES = ("mcp__", "servers.", "mcp.", "mcp/")
+_SHOWN = 5
+_LONGEST_SHOWN = 80
+
+
+class WrittenNames:
+    """Every way to write a tool's name, over one state of the catalog."""
+
+    def __init__(self, tools: Sequence[Entry], names: ApiNames) -> None:
+        self._names = names
+        self._tools = tools
+        self._exact: dict[tuple[str, str], Entry] = {}
+        self._loose: dict[tuple[str, str], list[Entry]] = {}
+        self._bare: dict[str, list[Entry]] = {}
+        for tool in tools:
+            function = names.function(tool.server, tool.name)
+            self._exact[tool.server, tool.name] = tool
+            self._bare.setdefault(tool.name, []).append(tool)
+            if function != tool.name:
+                self._bare.setdefault(function, []).append(tool)
+            for server in {_folded(tool.server), _folded(names.server(tool.server))}:
+                for name in {_folded(tool.name), _folded(function)}:
+                    self._loose.setdefault((server, name), []).append(tool)
+
+    def find(self, written: str) -> Entry:
+        """The one tool that `written` names; UnknownTool with the nearest names otherwise."""
+        found = self.matches(written)
+        if len(found) == 1:
+            return found[0]
+        shown = written.strip()[:_LONGEST_SHOWN]
+        if found:
+            several = ", ".join(self.spelt(found[:_SHOWN]))
+            raise UnknownTool(f"{shown!r} is a tool of several servers.", hint=f"Write one of: {several}.")
+        if not self._tools:
+            raise UnknownTool(f"There is no tool {shown!r}.", hint="No tools are known yet.")
+        near = self.spelt(self.nearest(written))
+        hint = f"Nearest: {', '.join(near)}." if near else "search_tools() finds tools by what they do."
+        raise UnknownTool(f"There is no tool {shown!r}.", hint=hint)
+
+    def matches(self, written: str) -> list[Entry]:
+        """The tools that `written` may name, the strictest reading that finds any: usually one or none."""
+        written = written.strip()
+        for text in dict.fromkeys([written, *(written.removeprefix(prefix) for prefix in _PREFIXES)]):
+            pairs = list(_halves(text))
+            for server, name in pairs:
+                if tool := self._exact.get((server, name)):
+                    return [tool]
+            for server, name in pairs:
+                if resolved := self._names.resolve(server, name):
+                    return [self._exact[resolved]]
+            if bare := self._bare.get(text):
+                return bare
+            for server, name in pairs:
+                if loose := self._loose.get((_folded(server), _folded(name))):
+                    return loose
+        return []
+
+    def nearest(self, written: str, count: int = _SHOWN) -> list[Entry]:
+        """The tools whose names look most like `written`, nearest first; none that look nothing like it."""
+        wanted = _folded(written.strip()[:200])
+        pieces = _trigrams(wanted)
+        if not wanted:
+            return []
+        scored: list[tuple[float, str, Entry]] = []
+        for tool in self._tools:
+            name, whole = _folded(tool.name), f"{_folded(tool.server)}_{_folded(tool.name)}"
+            score = max(_overlap(pieces, _trigrams(name)), _overlap(pieces, _trigrams(whole)))
+            if name.startswith(wanted):
+                score += 0.5
+            if score >= 0.2:
+                scored.append((-score, whole, tool))
+        scored.sort(key=lambda one: one[:2])
+        return [tool for _, _, tool in scored[:count]]
+
+    def spelt(self, tools: Iterable[Entry]) -> list[str]:
+        return [f"{self._names.server(one.server)}.{self._names.function(one.server, one.name)}" for one in tools]
+
+
+def nearest_words(written: str, known: Iterable[str], count: int = _SHOWN) -> list[str]:
+    """Those of `known` that look most like `written`, nearest first."""
+    wanted = _folded(written)
+    pieces = _trigrams(wanted)
+    scored: list[tuple[float, str]] = []
+    for one in known:
+        folded = _folded(one)
+        begins = 0.5 if wanted and folded.startswith(wanted) else 0.0
+        scored.append((-_overlap(pieces, _trigrams(folded)) - begins, one))
+    return [one for score, one in sorted(scored) if score <= -0.15][:count]
+
+
+def _halves(text: str) -> Iterable[tuple[str, str]]:
+    """Every way to cut `text` into a server and a tool: either may hold a separator itself."""
+    for separator in _SEPARATORS:
+        at = text.find(separator)
+        while at > 0:
+            yield text[:at], text[at + len(separator) :]
+            at = text.find(separator, at + 1)
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\W_]+", "_", name.casefold()).strip("_")
+
+
+def _trigrams(name: str) -> set[str]:
+    padded = f"  {name} "
+    return {padded[i : i + 3] for i in range(len(padded) - 2)}
+
+
+def _overlap(a: set[str], b: set[str]) -> float:
+    return len(a & b) / len(a | b)
