@@ -58,12 +58,11 @@ def test_a_context_holds_the_definitions_once_and_everything_that_was_said():
     assert context.sent == 100 + (100 + first) + (100 + first + second)
 
 
-def test_a_definition_is_counted_without_what_no_model_is_shown():
-    tool = {"name": "add", "description": "Add.", "inputSchema": {"type": "object"}}
-    more = tool | {"outputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}, "title": "Add"}
+def test_a_definition_is_its_name_description_and_schema():
+    tool = ("add", "Add.", {"type": "object"})
     plain = count('{"name":"add","description":"Add.","input_schema":{"type":"object"}}')
-    assert definition_tokens([tool]) == definition_tokens([more]) == plain
-    assert definition_tokens([tool], "Be kind.") == plain + count("Be kind.")
+    assert definition_tokens([tool]) == plain
+    assert definition_tokens([tool, tool], "Be kind.") == 2 * plain + count("Be kind.")
 
 
 def test_a_result_is_counted_once_though_the_wire_carries_it_twice():
@@ -132,30 +131,39 @@ def test_the_table_has_no_colours_when_nobody_looks():
 
 
 def test_a_folder_of_catalogs_is_compared_with_our_two_tools(tmp_path: Path):
-    tool = {"name": "add", "description": "Add.", "inputSchema": {"type": "object"}}
+    folder = tmp_path / "catalogs"
+    folder.mkdir()
+    schema = {"type": "object"}
+    tools = [{"name": name, "description": "Add.", "inputSchema": schema, "title": "T"} for name in ("add", "sum")]
     for server in ("one", "two"):
-        (tmp_path / f"{server}.json").write_text(json.dumps({"server": server, "tools": [tool, tool]}))
-    cost = catalog_cost(tmp_path)
-    assert (cost.servers, cost.tools, cost.tokens) == (2, 4, 4 * definition_tokens([tool]))
+        (folder / f"{server}.json").write_text(json.dumps({"server": server, "tools": tools}))
+    (folder / "three.json").write_text("[]")
+    cost = catalog_cost(folder, tmp_path / "data")
+    expected = 2 * definition_tokens([("add", "Add.", schema), ("sum", "Add.", schema)])
+    assert (cost.servers, cost.tools, cost.tokens) == (2, 4, expected)
     row = Row("one call", "?", ("slack",), way(10), way(5), 10)
-    assert f"2 servers, 4 tools, {cost.tokens:,} tokens" in " ".join(shown(report(row, catalog=cost)).split())
+    text = " ".join(shown(report(row, catalog=cost)).split())
+    assert f"2 servers, 4 tools, {cost.tokens:,} tokens" in text
+    assert "Not counted:" in text
+    assert "three.json" in text
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"tools": 3}', '{"tools": [{"name": "a"}]}', '{"tools": ["a"]}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"server": "a", "tools": 3}', '{"server": "a", "tools": ["b"]}'])
 def test_a_file_that_is_no_catalog_is_named(tmp_path: Path, content: str):
     (tmp_path / "bad.json").write_text(content)
     with pytest.raises(ConfigError, match=r"bad\.json"):
-        catalog_cost(tmp_path)
+        catalog_cost(tmp_path, tmp_path / "data")
 
 
 def test_a_folder_without_catalogs_is_refused(tmp_path: Path):
-    for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(ConfigError, match="holds no catalog"):
-            catalog_cost(folder)
+    with pytest.raises(ConfigError, match="holds no catalog"):
+        catalog_cost(tmp_path, tmp_path / "data")
+    with pytest.raises(ConfigError, match="missing"):
+        catalog_cost(tmp_path / "missing", tmp_path / "data")
 
 
-def test_every_real_catalog_can_be_counted(shared: Path):
-    cost = catalog_cost(shared / "catalogs")
+def test_every_real_catalog_can_be_counted(shared: Path, tmp_path: Path):
+    cost = catalog_cost(shared / "catalogs", tmp_path)
     files = list((shared / "catalogs").glob("*.json"))
     assert cost.servers == len(files)
     assert cost.tools == sum(len(json.loads(file.read_bytes())["tools"]) for file in files)

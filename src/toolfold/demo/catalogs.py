@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from toolfold.demo.context import definition_tokens
 from toolfold.errors import ConfigError
@@ -17,21 +15,19 @@ class CatalogCost:
     servers: int
     tools: int
     tokens: int
+    problems: tuple[str, ...]
+    """What could not be read, and is therefore not counted."""
 
 
-def catalog_cost(folder: Path) -> CatalogCost:
-    """Count every `*.json` of the form `{"server": …, "tools": [MCP tool…]}` in `folder`."""
-    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    if not files:
-        raise ConfigError(f"{folder} holds no catalog.", hint='Expected files {"server": …, "tools": […]}.')
-    listings = [_tools(file) for file in files]
-    return CatalogCost(str(folder), len(listings), sum(map(len, listings)), sum(map(definition_tokens, listings)))
+def catalog_cost(folder: Path, data_dir: Path) -> CatalogCost:
+    """Count the definitions that `--catalog FOLDER` would add. `data_dir` is where the catalog may keep its index."""
+    from toolfold.catalog.catalog import Catalog
+    from toolfold.config.settings import Settings
 
-
-def _tools(file: Path) -> list[dict[str, Any]]:
-    try:
-        tools: Any = json.loads(file.read_bytes())["tools"]
-        listed = [cast("dict[str, Any]", tool) for tool in tools]
-        return [{**tool, "name": str(tool["name"]), "inputSchema": tool["inputSchema"]} for tool in listed]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
-        raise ConfigError(f"{file}: expected {{'server': …, 'tools': [MCP tool…]}}.") from problem
+    catalog = Catalog.open(Settings(catalog_dirs=(folder,), data_dir=data_dir))
+    if not catalog.tools:
+        reason = catalog.problems[0] if catalog.problems else f"{folder} holds no catalog."
+        raise ConfigError(reason, hint='Expected files of the form {"server": …, "tools": [MCP tool…]}.')
+    tokens = definition_tokens((tool.name, tool.description, tool.input_schema) for tool in catalog.tools)
+    servers = len({tool.server for tool in catalog.tools})
+    return CatalogCost(str(folder), servers, len(catalog.tools), tokens, tuple(catalog.problems))

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 
-from toolfold.errors import UpstreamUnavailable
+from toolfold.demo.context import result_text
+from toolfold.errors import UpstreamError, UpstreamUnavailable
 
 if TYPE_CHECKING:
-    from mcp import Client
+    from mcp import Client, types
 
 _START_SECONDS = 60.0
 
@@ -54,6 +55,19 @@ async def connect(servers: dict[str, dict[str, Any]], log: Path) -> AsyncGenerat
                 group.cancel_scope.cancel()
     if problem is not None:
         raise problem
+
+
+async def ask(client: Client, server: str, tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
+    """Call a tool. A result that says it is an error, and an error of the protocol, are raised as `UpstreamError`."""
+    from mcp import MCPError
+
+    try:
+        result = await client.call_tool(tool, arguments)
+    except MCPError as error:
+        raise UpstreamError(server, f"{tool}: {error}") from error
+    if result.is_error:
+        raise UpstreamError(server, f"{tool}: {result_text(result)}")
+    return result
 
 
 def _client(server: dict[str, Any], errlog: TextIO) -> Client:

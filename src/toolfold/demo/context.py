@@ -50,13 +50,11 @@ class Context:
         return self.definitions * (rounds + 1) + said
 
 
-def definition_tokens(tools: Iterable[dict[str, Any]], instructions: str = "") -> int:
-    """What MCP tool definitions cost a model that has them in its context."""
+def definition_tokens(tools: Iterable[tuple[str, str, dict[str, Any]]], instructions: str = "") -> int:
+    """What tools, each as name, description and input schema, cost a model that has them in its context."""
     texts = [
-        compact(
-            {"name": tool["name"], "description": tool.get("description") or "", "input_schema": tool["inputSchema"]}
-        )
-        for tool in tools
+        compact({"name": name, "description": description, "input_schema": schema})
+        for name, description, schema in tools
     ]
     return sum(map(count, [*texts, instructions]))
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from toolfold.demo.connection import ask
 from toolfold.demo.context import Context, definition_tokens, result_text
-from toolfold.errors import UpstreamError
 
 if TYPE_CHECKING:
     from mcp import Client, types
@@ -39,23 +39,21 @@ class Direct:
         return [data for _, data in answers]
 
     async def _one(self, call: Call) -> tuple[str, Any]:
-        result = await self.clients[call.server].call_tool(call.tool, call.arguments)
-        text = result_text(result)
-        return text, _data(call.server, result, text)
+        result = await ask(self.clients[call.server], call.server, call.tool, call.arguments)
+        return result_text(result), _data(result)
 
 
 async def definitions(client: Client) -> tuple[int, int]:
     """How many tools a server has, and what its definitions and instructions cost in tokens."""
     listed = await client.list_tools()
-    tools = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools]
+    tools = [(tool.name, tool.description or "", tool.input_schema) for tool in listed.tools]
     return len(tools), definition_tokens(tools, client.instructions or "")
 
 
-def _data(server: str, result: types.CallToolResult, text: str) -> Any:
-    if result.is_error:
-        raise UpstreamError(server, text)
+def _data(result: types.CallToolResult) -> Any:
     if result.structured_content is not None:
         return result.structured_content
+    text = result_text(result)
     try:
         return json.loads(text)
     except ValueError:

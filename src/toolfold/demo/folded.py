@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolfold.demo.connection import connect
+from toolfold.demo.connection import ask, connect
 from toolfold.demo.context import Context, result_text
 from toolfold.demo.fleet import demo_config
 from toolfold.demo.scenarios import Scenario
@@ -51,8 +51,4 @@ async def fold(client: Client, scenario: Scenario, context: Context) -> str:
 
 
 async def _ask(client: Client, tool: str, arguments: dict[str, Any]) -> str:
-    result = await client.call_tool(tool, arguments)
-    text = result_text(result)
-    if result.is_error:
-        raise ToolfoldError(f"{tool} failed: {text}")
-    return text
+    return result_text(await ask(client, "toolfold", tool, arguments))

@@ -73,10 +73,10 @@ async def run_demo(
     pair of answers that differ is no error but is seen in `Report.same_answers`.
     """
     started = time.monotonic()
-    # Read first: a folder that is not a catalog should be said at once, not after all the work.
-    cost = catalog_cost(catalog) if catalog else None
     with tempfile.TemporaryDirectory(prefix="toolfold-demo-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
+        # Read first: a folder that is not a catalog should be said at once, not after all the work.
+        cost = catalog_cost(catalog, folder / "catalog") if catalog else None
         per_server, tools, direct = await _directly(scenarios, folder / "servers.log", progress)
         own, folded = await _folded(scenarios, folder, progress)
     everything = sum(per_server.values())

@@ -31,7 +31,7 @@ def show(report: Report, console: Console) -> None:
     """The table, then what it does not say by itself."""
     console.print(_table(report))
     for paragraph in _remarks(report):
-        console.print(paragraph, highlight=False)
+        console.print(paragraph, highlight=False, markup=False)
         console.print()
 
 
@@ -80,6 +80,7 @@ def _remarks(report: Report) -> list[str]:
             f"Definitions in {catalog.folder}: {catalog.servers} servers, {catalog.tools:,} tools, "
             f"{catalog.tokens:,} tokens; Toolfold's two tools stay at {own:,} (1 to {catalog.tokens / own:,.0f})."
         )
+        remarks += [f"Not counted: {problem}" for problem in catalog.problems]
     remarks += [_where_direct_wins(report), _COUNTED, f"Took {report.seconds:.1f} s."]
     return remarks
 
