@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
 
 from toolfold import __version__
 from toolfold.errors import ToolfoldError
@@ -44,7 +45,7 @@ def make_server(fold: Toolfold, *, default_session: str | None = None) -> Server
                 case "run_code":
                     return await _run(fold, ctx, arguments, default_session)
                 case other:
-                    return _text(f"There is no tool {other!r} here; use search_tools or run_code.", error=True)
+                    raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {other!r}. There are search_tools and run_code.")
         except ToolfoldError as error:
             return _text(str(error), error=True)
 

@@ -35,7 +35,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         """One compact block: the output, and the error when there is one. Nothing twice."""
         parts = [self.output.rstrip("\n")] if self.output.strip() else []
         if self.error:
-            parts.append(f"ERROR {self.error}")
+            parts.append(f"ERROR\n{self.error}")
         elif not parts:
             parts.append("(finished; nothing printed. print() what you need.)")
         return "\n".join(parts)
