@@ -180,7 +180,8 @@ class ContainerCell:
         self._inner = inner
         self._output, self._printed = socket.socketpair()
         self.output = self._output.fileno()
-        self._said = bytearray()
+        self._said = b""
+        self._started = False
         inner.setblocking(False)
         self._printed.setblocking(False)
         self._tasks = [asyncio.create_task(self._deliver()), asyncio.create_task(self._listen())]
@@ -210,8 +211,8 @@ class ContainerCell:
                 end.close()
         said = self._said.decode(errors="replace").strip()
         code = self._process.returncode or 0
-        if said and code in _ENGINE_FAILED:
-            return f"{self._engine.name} said: {said[:400]}"
+        if said and (code in _ENGINE_FAILED or not self._started):
+            return f"{self._engine.name} said: {said[-400:]}"
         number = code - 128
         return f"killed by {signal.Signals(number).name}" if number in signal.valid_signals() else f"exit code {code}"
 
@@ -255,6 +256,10 @@ class ContainerCell:
                 if kind not in (b"o", b"c") or size > _MAX_RECORD:
                     break
                 data = await stream.readexactly(size)
+                if kind == b"c":
+                    self._started = True
+                elif not self._started:
+                    self._say(data)
                 await loop.sock_sendall(self._printed if kind == b"o" else self._inner, data)
         except (asyncio.IncompleteReadError, OSError):
             pass
@@ -268,7 +273,10 @@ class ContainerCell:
         stream = self._process.stderr
         assert stream is not None
         while data := await stream.read(4096):
-            self._said += data[: 4096 - len(self._said)]
+            self._say(data)
+
+    def _say(self, data: bytes) -> None:
+        self._said = (self._said + data)[-4096:]
 
 
 def _give(room: Room, owner: int) -> None:

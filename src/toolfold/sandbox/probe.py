@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import secrets
 import socket
 import tempfile
@@ -24,8 +25,8 @@ from toolfold.sandbox.sandbox import Sandbox
 _SECONDS = 20.0
 _ENVIRONMENT = {"HOME", "USER", "LANG", "LC_CTYPE", "TZ", "PATH", "LD_LIBRARY_PATH", "HOSTNAME", "PWD", "container"}
 """Names a cell's environment may have. Anything else came from the host."""
-_PROCESSES = 3
-"""An init, perhaps the engine's helper, and the program."""
+_PROCESSES = 8
+"""An init and its threads, perhaps an engine's helper, and the program."""
 
 # Every attempt answers True when it succeeded, so an attempt that cannot be made at all counts as held.
 _PROGRAM = """
@@ -55,7 +56,11 @@ def status():
         return dict(line.rstrip("\\n").split(":\\t", 1) for line in file if ":\\t" in line)
 
 def processes():
-    return [name for name in os.listdir("/proc") if name.isdigit()]
+    try:
+        return [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        numbers = [*range(1, 1000), BAITS["process"]]
+        return [str(number) for number in numbers if os.path.exists("/proc/%d" % number)]
 
 def parent_secret():
     roots = ["/proc/%s/root" % name for name in processes()]
@@ -71,6 +76,7 @@ known = status()
     "workspace": attempt(lambda: write("workspace/proof")),
     "environment": sorted(os.environ),
     "processes": len(processes()),
+    "host_process": BAITS["process"] > 100 and str(BAITS["process"]) in processes(),
     "capabilities": [known.get(name, "?") for name in ("CapEff", "CapPrm", "CapBnd")],
     "no_new_privileges": known.get("NoNewPrivs"),
     "filter": known.get("Seccomp"),
@@ -169,6 +175,7 @@ class _Baits:
             "token": self._token,
             "secret": str(self._secret.resolve()),
             "port": self._port,
+            "process": os.getpid(),
             "abstract": self._abstract,
         }
 
@@ -201,7 +208,7 @@ def _problems(seen: dict[str, Any], *, strict: bool) -> list[str]:
     if extra:
         found.append(f"saw the host's variables {', '.join(sorted(map(str, extra)))[:200]}")
     processes = seen.get("processes")
-    if not isinstance(processes, int) or processes > _PROCESSES:
+    if not isinstance(processes, int) or processes > _PROCESSES or seen.get("host_process") is not False:
         found.append(f"saw {processes} processes")
     if strict and any(str(value).strip("0") for value in seen.get("capabilities") or ("?",)):
         found.append("held capabilities")

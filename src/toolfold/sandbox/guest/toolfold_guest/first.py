@@ -65,8 +65,9 @@ def _be_the_guest(options: dict[str, Any], channel: int, output: int) -> NoRetur
         boot()
     except SystemExit as stop:
         os._exit(stop.code if isinstance(stop.code, int) else 0)
-    finally:
-        os._exit(1)
+    except BaseException as error:  # a guest that cannot start must say why
+        os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
+    os._exit(1)
 
 
 def _keep_the_guest_out() -> None:
