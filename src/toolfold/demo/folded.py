@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -41,13 +42,18 @@ async def fold(client: Client, scenario: Scenario, context: Context) -> str:
     searches = [{"query": query, "detail": "full", "limit": HITS} for query in scenario.searches]
     found = [await _ask(client, "search_tools", search) for search in searches]
     context.turn([("search_tools", search) for search in searches], found)
-    missed = [tool for tool in scenario.tools if not any(tool.partition(".")[2] in text for text in found)]
+    missed = [tool for tool in scenario.tools if not _shows(tool, "\n".join(found))]
     if missed:
         raise ToolfoldError(f"the searches for {scenario.name!r} did not bring {', '.join(missed)}")
     program = {"code": scenario.program}
     printed = await _ask(client, "run_code", program)
     context.turn([("run_code", program)], [printed])
     return printed
+
+
+def _shows(tool: str, text: str) -> bool:
+    server, _, name = tool.partition(".")
+    return re.search(rf"^from servers\.{server} import {name}$", text, re.MULTILINE) is not None
 
 
 async def _ask(client: Client, tool: str, arguments: dict[str, Any]) -> str:

@@ -84,7 +84,7 @@ def server() -> DemoServer:
             DemoTool(
                 name="resolve_library_id",
                 title="Find a library",
-                description="Find libraries by name or purpose. Returns ids for get_library_docs.",
+                description="Find libraries by name or purpose. Returns a list, each with library_id and name.",
                 arguments=record({"library_name": text("A name or a few words, for example rate limits", minLength=1)}),
                 run=_resolve,
             ),

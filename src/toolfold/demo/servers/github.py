@@ -172,7 +172,10 @@ def server() -> DemoServer:
             DemoTool(
                 name="search_repositories",
                 title="Search repositories",
-                description="Search GitHub repositories by words in name and description, most stars first.",
+                description=(
+                    "Search GitHub repositories by words in name and description, most stars first. "
+                    "Returns total_count and items, each with full_name, description and stargazers_count."
+                ),
                 arguments=record(
                     {
                         "query": text("Words, and language:NAME to narrow, for example webhook language:go"),
@@ -187,7 +190,7 @@ def server() -> DemoServer:
             DemoTool(
                 name="get_file_contents",
                 title="Read a file or folder",
-                description="Read a file of a repository, or list the files of a folder.",
+                description="Read a file of a repository (content, sha), or list the files of a folder (entries).",
                 arguments=record(
                     {
                         **place,
@@ -202,7 +205,7 @@ def server() -> DemoServer:
             DemoTool(
                 name="create_issue",
                 title="Create an issue",
-                description="Create an issue in a repository. Returns its number and address.",
+                description="Create an issue in a repository. Returns number, title, labels and html_url.",
                 arguments=record(
                     {
                         **place,
@@ -221,7 +224,7 @@ def server() -> DemoServer:
             DemoTool(
                 name="push_files",
                 title="Push files",
-                description="Write several files to a branch in one commit. A new branch starts from main.",
+                description="Write several files to a branch in one commit; a new branch starts from main.",
                 arguments=record(
                     {
                         **place,
@@ -237,7 +240,10 @@ def server() -> DemoServer:
             DemoTool(
                 name="create_pull_request",
                 title="Create a pull request",
-                description="Open a pull request that asks to merge one branch into another.",
+                description=(
+                    "Open a pull request that asks to merge one branch into another. "
+                    "Returns number, title, changed_files and html_url."
+                ),
                 arguments=record(
                     {
                         **place,

@@ -80,7 +80,10 @@ def server() -> DemoServer:
             DemoTool(
                 name="get_channel_history",
                 title="Read a channel",
-                description="Read the latest messages of a Slack channel, newest first: user, text, ts.",
+                description=(
+                    "Read the latest messages of a Slack channel, newest first. "
+                    "Returns channel and messages, each with user, text and ts."
+                ),
                 arguments=record(
                     {
                         "channel": channel,
@@ -94,7 +97,7 @@ def server() -> DemoServer:
             DemoTool(
                 name="post_message",
                 title="Post a message",
-                description="Post a message to a Slack channel as the agent's user. Returns its ts.",
+                description="Post a message to a Slack channel as the agent's user. Returns channel and ts.",
                 arguments=record(
                     {
                         "channel": channel,
