@@ -88,6 +88,36 @@ def test_the_models_own_errors_show_no_input() -> None:
     assert SECRET not in str(caught.value)
 
 
+def test_short_secrets_are_hidden_where_a_flag_tells() -> None:
+    args = [
+        "--header",
+        "X-Key: abc",
+        "-e",
+        "NAME=abc",
+        "--password",
+        "abc",
+        "--auth-token=abc",
+        "-H",
+        "abc",
+        "--port",
+        "1",
+    ]
+    hidden = (
+        "--header",
+        "X-Key:•••",
+        "-e",
+        "NAME=•••",
+        "--password",
+        "•••",
+        "--auth-token=•••",
+        "-H",
+        "•••",
+        "--port",
+        "1",
+    )
+    assert masked_args(args) == hidden
+
+
 def test_what_helps_to_recognise_a_server_stays_readable() -> None:
     server = ServerConfig(command="npx", args=("-y", "@modelcontextprotocol/server-filesystem", "/home/me/notes"))
     assert "@modelcontextprotocol/server-filesystem" in repr(server)
