@@ -29,7 +29,7 @@ OURS = [
     "poetry run toolfold",
     "python -m toolfold",
     "python3.12 -m toolfold serve",
-    "/work-space/.venv/bin/python -u -X utf8 -m toolfold.cli serve",
+    "/opt/app/.venv/bin/python -u -X utf8 -m toolfold.cli serve",
     "py -3 -m toolfold",
     "python /venv/bin/toolfold",
     "python /src/toolfold/__main__.py",
