@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from toolfold.session.sessions import Sessions
     from toolfold.upstream.fleet import Fleet
 
+_SWITCHED_OFF = "Programs are switched off here (`enabled = false` in the settings); search still works."
 _FIRST_LISTING = 20.0
 """Seconds that a search or a run waits for servers that were never listed before."""
 
@@ -94,6 +95,8 @@ class Toolfold:
         heard: Callable[[Event], None] | None = None,
     ) -> RunResult:
         """Run a program. With a `session` its variables and files are there for the next run."""
+        if not self.settings.enabled:
+            return RunResult(success=False, error=_SWITCHED_OFF, session=session)
         await self.listed()
         refused = self._review(code) if (self.settings.check == "on" if check is None else check) else None
         if refused is not None:
