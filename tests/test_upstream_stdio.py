@@ -9,41 +9,27 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.upstream_lab import AWKWARD, awkward, eventually, said
 from toolfold.config.settings import ServerConfig
-from toolfold.definitions import BlobPart, LinkPart, Listing, TextPart, ToolResult
+from toolfold.definitions import BlobPart, LinkPart, Listing, TextPart
 from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from toolfold.upstream.fleet import Fleet
 
 pytestmark = pytest.mark.anyio
 
-AWKWARD = str(Path(__file__).parent / "servers" / "awkward.py")
-
-
-def awkward(*flags: str, **settings: Any) -> ServerConfig:
-    return ServerConfig(command=sys.executable, args=(AWKWARD, *flags), **settings)
-
-
-def said(result: ToolResult) -> str:
-    (part,) = result.parts
-    assert isinstance(part, TextPart)
-    return part.text
-
-
-async def eventually(check: Callable[[], object], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not check():
-            await asyncio.sleep(0.01)
-
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
+
+
+def list_files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
 
 
 async def test_nothing_starts_before_it_is_needed_and_then_once_for_all(logs: Path) -> None:
@@ -204,7 +190,7 @@ async def test_a_caller_that_gives_up_does_not_stop_a_start_that_others_wait_for
 async def test_progress_is_passed_on(logs: Path) -> None:
     steps: list[tuple[float, float | None, str | None]] = []
     async with Fleet({"a": awkward()}, log_dir=logs) as fleet:
-        await fleet.call("a", "progress", {}, on_progress=lambda *step: steps.append(step))
+        await fleet.call("a", "progress", {}, on_progress=lambda done, total, text: steps.append((done, total, text)))
         await eventually(lambda: len(steps) == 2)
         assert steps == [(1, 2, "step 1"), (2, 2, "step 2")]
 
@@ -375,13 +361,11 @@ async def test_a_message_over_the_limit_ends_the_connection_with_a_reason(logs: 
         assert said(await fleet.call("a", "echo", {})) == "{}"
 
 
-async def test_a_flood_on_stderr_goes_to_a_log_of_bounded_size(
-    logs: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_flood_on_stderr_goes_to_a_log_of_bounded_size(logs: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with Fleet({"a": awkward()}, log_dir=logs) as fleet:
         assert said(await fleet.call("a", "flood", {"megabytes": 20})) == "flooded"
         log = fleet.health()[0].log_file
-    assert 0 < sum(path.stat().st_size for path in logs.glob(f"{log.name}*")) < 6_000_000
+    assert 0 < sum(path.stat().st_size for path in list_files(logs) if path.name.startswith(log.name)) < 6_000_000
     assert log.stat().st_mode & 0o077 == 0
     out, err = capfd.readouterr()
     assert "eeee" not in out + err

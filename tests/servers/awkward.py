@@ -89,7 +89,7 @@ def many(_: int, arguments: dict[str, Any]) -> Reply:
 
 
 def junk(number: int, arguments: dict[str, Any]) -> Reply:
-    write(b"Loading...\n\n\xff\xfe\x00 not text\n{\"half\": \n[1, 2]\n\"a string\"\nnull\n{}\n")
+    write(b'Loading...\n\n\xff\xfe\x00 not text\n{"half": \n[1, 2]\n"a string"\nnull\n{}\n')
     write(b'{"jsonrpc":"2.0","method":"unknown/thing"}\n{"jsonrpc":"2.0","id":999999,"result":{}}\n')
     write(b"no newline here> ")
     send({"id": number, "result": text("still here")})
@@ -106,14 +106,17 @@ def flood(_: int, arguments: dict[str, Any]) -> Reply:
 
 def family(_: int, arguments: dict[str, Any]) -> Reply:
     """Children that try to outlive us: a grandchild, one in a session of its own, a daemon, one that is deaf."""
-    grandchild = "import subprocess,time; p=subprocess.Popen(['sleep','300']); print(p.pid, flush=True); time.sleep(300)"
+    grandchild = (
+        "import subprocess,time; p=subprocess.Popen(['sleep','300']); print(p.pid, flush=True); time.sleep(300)"
+    )
     daemon = "import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nprint(os.getpid(), flush=True)\ntime.sleep(300)"
     deaf = (
         "import signal,time\nfor s in (1,2,15): signal.signal(s, signal.SIG_IGN)\n"
         "import os; print(os.getpid(), flush=True)\ntime.sleep(300)"
     )
+    bare: dict[str, str] = {}
     pids: list[int] = []
-    for code, env, new in ((grandchild, None, False), (daemon, {}, True), (deaf, None, True), (deaf, {}, False)):
+    for code, env, new in ((grandchild, None, False), (daemon, bare, True), (deaf, None, True), (deaf, bare, False)):
         child = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.DEVNULL,

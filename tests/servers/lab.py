@@ -55,9 +55,7 @@ async def call(_ctx: Any, params: types.CallToolRequestParams) -> types.CallTool
                 content=[types.TextContent(type="text", text=arguments["message"])], is_error=True
             )
         case "image":
-            return types.CallToolResult(
-                content=[types.ImageContent(type="image", data=PIXEL, mime_type="image/png")]
-            )
+            return types.CallToolResult(content=[types.ImageContent(type="image", data=PIXEL, mime_type="image/png")])
         case "big":
             return text("x" * arguments["size"])
         case "sleep":

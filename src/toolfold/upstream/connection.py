@@ -13,6 +13,7 @@ from toolfold.definitions import Listing, ToolResult
 from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from toolfold.upstream.handshake import Era, shake_hands
 from toolfold.upstream.listing import ListingReader
+from toolfold.upstream.remote import needs_authorization
 from toolfold.upstream.results import NonsenseError, tool_result
 from toolfold.upstream.serverlog import ServerLog, readable
 
@@ -73,6 +74,7 @@ class Connection:
         self.wake = asyncio.Event()
         self.over = False
         self.leaving = False
+        self.on_leave: Callable[[], None] = lambda: None
         self.stale = False
         self._dispatcher = dispatcher
         self._remote = config.transport != "stdio"
@@ -85,7 +87,9 @@ class Connection:
         self.wake.set()
 
     def leave(self) -> None:
+        """Not to be used any more: the next call gets another one."""
         self.leaving = True
+        self.on_leave()
         self.wake.set()
 
     def outdated(self) -> None:
@@ -221,13 +225,13 @@ class Connection:
             await asyncio.wait({self.fate}, timeout=FATE_PATIENCE if self.over or self.closed else 0.5)
             if self.fate.done():
                 return self.ended(f"while {what} was running")
-        if self._session_lost(error):
+        if self._status == 404 and "ession" in error.message:
             self.leave()
             return UpstreamUnavailable(
                 self.server, "ended the session.", hint="The next call opens a new one; this one was not repeated."
             )
-        if self._remote and self.unauthorized:
-            return self.unauthorized_error()
+        if needs_authorization(self._status):
+            return unauthorized(self.server, self.config, self._status)
         message = readable(error.message, WORDS) or "no reason given"
         return UpstreamError(self.server, f"{what} failed: {message} (code {error.code})")
 
@@ -236,14 +240,9 @@ class Connection:
         return self.leaving or self.fate.done()
 
     @property
-    def unauthorized(self) -> bool:
-        return bool(getattr(self.transport, "needs_authorization", False))
-
-    def unauthorized_error(self) -> UpstreamUnavailable:
-        return unauthorized(self.server, self.config, self.transport.reason())
-
-    def _session_lost(self, error: MCPError) -> bool:
-        return self._remote and getattr(self.transport, "status", None) == 404 and "ession" in error.message
+    def _status(self) -> int | None:
+        """The last HTTP error, where there is such a thing."""
+        return getattr(self.transport, "status", None)
 
     def ended(self, when: str) -> UpstreamUnavailable:
         """The error of whoever was waiting when the server went away."""
@@ -264,10 +263,12 @@ def said(transport: Transport) -> str:
     return f" Its last words: {words}" if words else ""
 
 
-def unauthorized(server: str, config: ServerConfig, reason: str) -> UpstreamUnavailable:
+def unauthorized(server: str, config: ServerConfig, status: int | None) -> UpstreamUnavailable:
     where = f" in {config.source}" if config.source else ""
     return UpstreamUnavailable(
-        server, f"{config.url} {reason}.", hint=f"Add an `Authorization` header to this server{where}."
+        server,
+        f"{config.url} answered with HTTP {status}: authorization is needed.",
+        hint=f"Add an `Authorization` header to this server{where}.",
     )
 
 

@@ -61,7 +61,7 @@ class Fleet:
     def _open(self, config: ServerConfig, log: ServerLog) -> AbstractAsyncContextManager[Transport]:
         if config.transport == "stdio":
             return open_stdio(config, self._warden, log, limit=self._message_limit)
-        return open_remote(config, limit=self._message_limit)
+        return open_remote(config, log, limit=self._message_limit)
 
     async def __aenter__(self) -> Self:
         self._log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)

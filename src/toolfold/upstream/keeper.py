@@ -25,7 +25,7 @@ from toolfold.upstream.connection import (
 )
 from toolfold.upstream.handshake import Era, IncompatibleError, ProbeHarmedError
 from toolfold.upstream.health import Health, State
-from toolfold.upstream.remote import RemoteTransport
+from toolfold.upstream.remote import RefusedError, needs_authorization
 from toolfold.upstream.serverlog import ServerLog, readable
 from toolfold.upstream.stdio import CannotStartError
 
@@ -151,8 +151,12 @@ class Keeper:
 
     def _ready(self, connection: Connection) -> None:
         self.connection = connection
+        connection.on_leave = self._let_go
         self._starts += 1
         self._last_error = ""
+
+    def _let_go(self) -> None:
+        self.connection = None
 
     def _gone(self, connection: Connection, reason: str) -> None:
         """The connection is over: say why to those who wait, and decide when it may be tried again."""
@@ -225,8 +229,9 @@ class Keeper:
                 return UpstreamUnavailable(self.server, f"speaks only other versions of MCP ({error}).")
             case _:
                 pass
-        if isinstance(transport, RemoteTransport) and transport.needs_authorization:
-            return unauthorized(self.server, self.config, transport.reason())
+        status = error.status if isinstance(error, RefusedError) else getattr(transport, "status", None)
+        if needs_authorization(status):
+            return unauthorized(self.server, self.config, status)
         if transport is not None and (reason := transport.reason()):
             hint = f"{log}" if self.config.transport != "stdio" else f"Run its command by hand to see more. {log}"
             return UpstreamUnavailable(self.server, f"the server {reason} before it was ready.{words}", hint=hint)

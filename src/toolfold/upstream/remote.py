@@ -1,4 +1,4 @@
-"""Servers that are reached over HTTP: streamable HTTP and the older SSE, by the SDK's own transports."""
+"""Servers that are reached over HTTP: streamable HTTP by the SDK's own transport, and the older SSE."""
 
 from __future__ import annotations
 
@@ -8,11 +8,26 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from toolfold.config.settings import ServerConfig
+from toolfold.upstream.messages import Parser
+from toolfold.upstream.serverlog import ServerLog
+from toolfold.upstream.sse import EventReader, PostWriter
 
 if TYPE_CHECKING:
     import httpx2
 
 CONNECT_TIMEOUT = 30.0
+
+
+class RefusedError(Exception):
+    """The server answered the first request with an HTTP error."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"it answered with HTTP {status}")
+        self.status = status
+
+
+def needs_authorization(status: int | None) -> bool:
+    return status in (401, 403)
 
 
 class WatchedStream:
@@ -25,6 +40,10 @@ class WatchedStream:
     @property
     def last_context(self) -> Any:
         return getattr(self._inner, "last_context", None)
+
+    @property
+    def reason(self) -> str:
+        return getattr(self._inner, "reason", "")
 
     async def receive(self) -> Any:
         return await self._inner.receive()
@@ -53,16 +72,19 @@ class WatchedStream:
 
 
 class RemoteTransport:
-    """A connection over HTTP and the last refusal that the server answered with."""
+    """A connection over HTTP, and the last refusal that the server answered with."""
 
     pid: int | None = None
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self) -> None:
         self.reader: Any = None
         self.writer: Any = None
         self.status: int | None = None
         self._on_end: Callable[[], None] = lambda: None
+
+    def carry(self, read: Any, write: Any) -> None:
+        self.reader = WatchedStream(read, self._over)
+        self.writer = write
 
     def when_over(self, tell: Callable[[], None]) -> None:
         self._on_end = tell
@@ -70,27 +92,19 @@ class RemoteTransport:
     def _over(self) -> None:
         self._on_end()
 
-    def carry(self, read: Any, write: Any) -> None:
-        self.reader = WatchedStream(read, self._over)
-        self.writer = write
-
     async def saw(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
             self.status = response.status_code
-
-    @property
-    def needs_authorization(self) -> bool:
-        return self.status in (401, 403)
 
     async def explained(self) -> None:
         pass
 
     def reason(self) -> str:
-        if self.needs_authorization:
+        if needs_authorization(self.status):
             return f"refused the request with HTTP {self.status}: authorization is needed"
         if self.status is not None:
             return f"answered with HTTP {self.status}"
-        return "closed the connection"
+        return getattr(self.reader, "reason", "") or "closed the connection"
 
     def last_words(self) -> str:
         return ""
@@ -100,33 +114,31 @@ class RemoteTransport:
 
 
 @asynccontextmanager
-async def open_remote(config: ServerConfig, *, limit: int) -> AsyncGenerator[RemoteTransport]:
-    """Connect to a server by its URL. Nothing is sent before the handshake, so a wrong URL shows there."""
+async def open_remote(config: ServerConfig, log: ServerLog, *, limit: int) -> AsyncGenerator[RemoteTransport]:
+    """Connect to a server by its URL."""
     import httpx2
-    from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
-    transport = RemoteTransport(config.url)
-
-    def client(
-        headers: dict[str, Any] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
-    ) -> httpx2.AsyncClient:
-        # Reads wait without limit: each call has its own, and a stream of events may be silent for hours.
-        return httpx2.AsyncClient(
-            headers={**config.headers, **(headers or {})},
-            timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=None),
-            auth=auth,
-            event_hooks={"response": [transport.saw]},
-        )
-
-    if config.transport == "sse":
-        async with sse_client(config.url, httpx_client_factory=client) as (read, write):
-            transport.carry(read, write)
+    transport = RemoteTransport()
+    # Reads wait without limit: each call has its own, and a stream of events may be silent for hours.
+    async with httpx2.AsyncClient(
+        headers=config.headers,
+        timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=None),
+        event_hooks={"response": [transport.saw]},
+    ) as client:
+        if config.transport == "http":
+            async with streamable_http_client(config.url, http_client=client, max_sse_event_size=limit) as (
+                read,
+                write,
+            ):
+                transport.carry(read, write)
+                yield transport
+            return
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        async with client.stream("GET", config.url, headers=headers) as response:
+            if response.status_code >= 300:
+                raise RefusedError(response.status_code)
+            events = aiter(httpx2.EventSource(response, max_event_size=limit))
+            reader = EventReader(events, Parser(log.junk))
+            transport.carry(reader, PostWriter(client, await reader.endpoint(config.url)))
             yield transport
-        return
-    async with (
-        client() as http,
-        streamable_http_client(config.url, http_client=http, max_sse_event_size=limit) as (read, write),
-    ):
-        transport.carry(read, write)
-        yield transport

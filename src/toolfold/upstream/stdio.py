@@ -45,7 +45,7 @@ class CannotStartError(Exception):
         self.hint = hint
 
 
-class _Stream:
+class Stream:
     """What the SDK asks of a stream besides its one direction."""
 
     async def aclose(self) -> None: ...
@@ -59,7 +59,7 @@ class _Stream:
         await self.aclose()
 
 
-class MessageReader(_Stream):
+class MessageReader(Stream):
     """The server's stdout as messages. Ends when the stream or the process does, `reason` then says why."""
 
     def __init__(self, fd: int, ward: Ward, parser: Parser, limit: int) -> None:
@@ -168,7 +168,7 @@ class MessageReader(_Stream):
             self._fd = -1
 
 
-class MessageWriter(_Stream):
+class MessageWriter(Stream):
     """The server's stdin. Sending never waits, so that a server that does not read cannot hold a caller up
     past its time; what the pipe does not take is kept, whole, for when it does."""
 

@@ -1,0 +1,90 @@
+"""A well-behaved server written with the SDK: over stdio, or over HTTP on a port that it prints.
+
+`older` refuses the newer protocol, `token` demands an Authorization header, `forgetful` loses its sessions.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Annotated, Any
+
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+from pydantic import Field
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+server = MCPServer("polite", instructions="Ask nicely.")
+flags = set(sys.argv[2:])
+requests: list[dict[str, str]] = []
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool()
+def big(megabytes: int) -> str:
+    return "x" * (megabytes * 1_000_000)
+
+
+@server.tool()
+def where(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> dict[str, str]:
+    """The headers of this very call."""
+    return {"region": region} | requests[-1]
+
+
+@server.tool()
+async def grow(name: str, ctx: Context[Any]) -> str:
+    """Offer one tool more, and say so in the way of either protocol."""
+    server.add_tool(lambda: name, name=name)
+    await ctx.notify_tools_changed()
+    if "older" in flags:
+        await ctx.session.send_tool_list_changed()
+    return "grown"
+
+
+@server.tool()
+async def count(ctx: Context[Any]) -> str:
+    for step in range(3):
+        await ctx.report_progress(step + 1, 3, f"step {step + 1}")
+    return "counted"
+
+
+class Gate:
+    """Stands before the application and turns requests away as the flags say."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.seen = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = {key.decode(): value.decode() for key, value in scope["headers"]}
+            requests.append(headers)
+            if "token" in flags and headers.get("authorization") != "Bearer sesame":
+                return await PlainTextResponse("who are you?", 401)(scope, receive, send)
+            if "older" in flags and headers.get("mcp-method") == "server/discover":
+                return await PlainTextResponse("what?", 400)(scope, receive, send)
+            if "forgetful" in flags and "mcp-session-id" in headers and scope["method"] == "POST":
+                self.seen += 1
+                if self.seen % 4 == 0:
+                    return await PlainTextResponse("which session?", 404)(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+
+def main() -> None:
+    if sys.argv[1] == "stdio":
+        server.run("stdio")
+        return
+    listening = socket.create_server(("127.0.0.1", int(next((f for f in flags if f.isdigit()), 0))))
+    app = server.sse_app() if sys.argv[1] == "sse" else server.streamable_http_app()
+    print(listening.getsockname()[1], flush=True)
+    uvicorn.Server(uvicorn.Config(Gate(app), log_level="error")).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Servers written with the SDK, of both protocol eras, over stdio, streamable HTTP and SSE."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.upstream_lab import POLITE, eventually, polite
+from toolfold.config.settings import ServerConfig
+from toolfold.definitions import Listing, TextPart
+from toolfold.errors import UpstreamError, UpstreamUnavailable
+from toolfold.upstream.fleet import Fleet
+
+pytestmark = pytest.mark.anyio
+
+
+class Site:
+    """A server on a port of this machine."""
+
+    def __init__(self, transport: str, *flags: str) -> None:
+        self.transport = transport
+        self.flags = flags
+        self.port = ""
+        self.start()
+
+    def start(self) -> None:
+        port = [self.port] if self.port else []
+        self.process = subprocess.Popen(
+            [sys.executable, POLITE, self.transport, *self.flags, *port], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.port = self.process.stdout.readline().strip()
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def config(self, **settings: Any) -> ServerConfig:
+        path = "sse" if self.transport == "sse" else "mcp"
+        transport = "sse" if self.transport == "sse" else "http"
+        return ServerConfig(transport=transport, url=f"http://127.0.0.1:{self.port}/{path}", **settings)
+
+
+@pytest.fixture
+def site() -> Iterator[Callable[..., Site]]:
+    sites: list[Site] = []
+
+    def start(transport: str, *flags: str) -> Site:
+        sites.append(Site(transport, *flags))
+        return sites[-1]
+
+    yield start
+    for each in sites:
+        each.stop()
+
+
+async def works(fleet: Fleet) -> None:
+    result = await fleet.call("a", "add", {"a": 1, "b": 2})
+    assert result.structured == {"result": 3}
+    assert result.parts == [TextPart("3")]
+    listing = await fleet.listing("a")
+    assert listing.instructions == "Ask nicely."
+    assert {"add", "grow"} <= {tool.name for tool in listing.tools}
+    schema = next(tool for tool in listing.tools if tool.name == "add").output_schema
+    assert schema is not None
+    assert (await fleet.call("a", "add", {"a": "?"})).is_error
+
+
+async def test_stdio_of_the_newer_era(tmp_path: Path) -> None:
+    async with Fleet({"a": polite()}, log_dir=tmp_path) as fleet:
+        await works(fleet)
+        assert fleet.health()[0].protocol_version == "2026-07-28"
+
+
+@pytest.mark.parametrize(
+    ("transport", "flags", "version"),
+    [("http", (), "2026-07-28"), ("http", ("older",), "2025-11-25"), ("sse", (), "2025-11-25")],
+)
+async def test_http_of_either_era_and_sse(
+    tmp_path: Path, site: Callable[..., Site], transport: str, flags: tuple[str, ...], version: str
+) -> None:
+    async with Fleet({"a": site(transport, *flags).config()}, log_dir=tmp_path) as fleet:
+        await works(fleet)
+        assert fleet.health()[0].protocol_version == version
+        answers = await asyncio.gather(*(fleet.call("a", "add", {"a": n, "b": n}) for n in range(20)))
+        assert [answer.structured["result"] for answer in answers] == [2 * n for n in range(20)]
+        steps: list[float] = []
+        await fleet.call("a", "count", {}, on_progress=lambda step, _total, _text: steps.append(step))
+        await eventually(lambda: steps == [1, 2, 3])
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
+async def test_a_large_result_arrives_by_every_way(tmp_path: Path, site: Callable[..., Site], transport: str) -> None:
+    config = polite() if transport == "stdio" else site(transport).config()
+    async with Fleet({"a": config}, log_dir=tmp_path) as fleet:
+        (part,) = (await fleet.call("a", "big", {"megabytes": 5})).parts
+        assert isinstance(part, TextPart)
+        assert len(part.text) == 5_000_000
+        await works(fleet)
+
+
+@pytest.mark.parametrize(
+    ("transport", "flags"), [("stdio", ()), ("http", ()), ("http", ("older",)), ("sse", ("older",))]
+)
+async def test_a_changed_list_is_noticed_in_either_era(
+    tmp_path: Path, site: Callable[..., Site], transport: str, flags: tuple[str, ...]
+) -> None:
+    heard: list[Listing] = []
+    config = polite() if transport == "stdio" else site(transport, *flags).config()
+    async with Fleet({"a": config}, log_dir=tmp_path, on_listing=heard.append) as fleet:
+        await fleet.listing("a")
+
+        async def keep_growing() -> None:
+            # The stream of changes is asked for after the handshake; what changes before it is there is not announced.
+            number = 0
+            while not heard:
+                number += 1
+                await fleet.call("a", "grow", {"name": f"grown{number}"})
+                await asyncio.sleep(0.2)
+
+        async with asyncio.timeout(15):
+            await keep_growing()
+        assert any(tool.name.startswith("grown") for tool in heard[0].tools)
+
+
+async def test_arguments_travel_as_headers_where_the_newer_protocol_asks_for_it(
+    tmp_path: Path, site: Callable[..., Site]
+) -> None:
+    async with Fleet({"a": site("http").config()}, log_dir=tmp_path) as fleet:
+        # Not listed before: the refusal teaches the headers, and the call is sent once more.
+        result = await fleet.call("a", "where", {"region": "north"})
+        assert result.structured["region"] == "north"
+        assert result.structured["mcp-param-region"] == "north"
+        assert result.structured["mcp-name"] == "where"
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_missing_authorization_is_said_plainly_and_headers_are_sent(
+    tmp_path: Path, site: Callable[..., Site], transport: str
+) -> None:
+    guarded = site(transport, "token")
+    servers = {"out": guarded.config(), "in": guarded.config(headers={"Authorization": "Bearer sesame"})}
+    async with Fleet(servers, log_dir=tmp_path) as fleet:
+        with pytest.raises(UpstreamUnavailable, match=r"401.*authorization is needed.*Authorization"):
+            await fleet.call("out", "add", {"a": 1, "b": 1})
+        assert (await fleet.call("in", "add", {"a": 1, "b": 1})).structured == {"result": 2}
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_site_that_is_down_is_said_and_used_again_when_it_is_up(
+    tmp_path: Path, site: Callable[..., Site], transport: str
+) -> None:
+    place = site(transport)
+    async with Fleet({"a": place.config(call_timeout=10)}, log_dir=tmp_path) as fleet:
+        await works(fleet)
+        place.stop()
+        with pytest.raises(UpstreamError):
+            await fleet.call("a", "add", {"a": 1, "b": 1})
+        await eventually(lambda: fleet.health()[0].state != "ready")
+        with pytest.raises(UpstreamUnavailable, match="onnect"):
+            await fleet.call("a", "add", {"a": 1, "b": 1})
+        place.start()
+        await eventually(lambda: fleet.health()[0].state == "failed")
+        await works(fleet)
+
+
+async def test_a_lost_session_is_opened_anew_by_the_next_call(tmp_path: Path, site: Callable[..., Site]) -> None:
+    async with Fleet({"a": site("http", "older", "forgetful").config()}, log_dir=tmp_path) as fleet:
+        errors: list[str] = []
+        for _ in range(12):
+            try:
+                await fleet.call("a", "add", {"a": 1, "b": 1})
+            except UpstreamUnavailable as error:
+                errors.append(str(error))
+        assert 0 < len(errors) < 6
+        assert all("session" in error for error in errors)
+
+
+async def test_a_call_that_is_cancelled_over_http_leaves_the_connection_usable(
+    tmp_path: Path, site: Callable[..., Site]
+) -> None:
+    async with Fleet({"a": site("http").config()}, log_dir=tmp_path) as fleet:
+        await works(fleet)
+        calls = [asyncio.create_task(fleet.call("a", "big", {"megabytes": 2})) for _ in range(5)]
+        await asyncio.sleep(0.02)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await works(fleet)
+        assert fleet.health()[0].restarts == 0
