@@ -30,6 +30,7 @@ def as_data(report: Report) -> dict[str, Any]:
 def show(report: Report, console: Console) -> None:
     """The table, then what it does not say by itself."""
     console.print(_table(report))
+    console.print()
     for paragraph in _remarks(report):
         console.print(paragraph, highlight=False, markup=False)
         console.print()
@@ -42,10 +43,12 @@ def _table(report: Report) -> RenderableType:
     table = Table(
         title=f"{report.servers} MCP servers, {report.tools} tools: direct calls against Toolfold",
         box=box.SIMPLE_HEAD,
-        title_justify="left",
+        show_edge=False,
         pad_edge=False,
+        title_justify="left",
+        title_style="bold",
     )
-    table.add_column("scenario")
+    table.add_column("scenario", no_wrap=True)
     for heading in ("direct\ntokens", "folded\ntokens", "folded /\ndirect", "direct\ntrips", "folded\ntrips"):
         table.add_column(heading, justify="right")
     table.add_column("same\nanswer")
@@ -88,8 +91,8 @@ def _remarks(report: Report) -> list[str]:
 def _where_direct_wins(report: Report) -> str:
     wins = [reason for row in report.rows if (reason := _direct_wins(row))]
     if not wins:
-        return "Direct calls are cheaper in none of these scenarios."
-    return "\n".join(["Where direct calls are cheaper:", *(f"- {reason}" for reason in wins)])
+        return "Direct calls are cheaper or shorter in none of these scenarios."
+    return "\n".join(["Where direct calls are cheaper or shorter:", *(f"- {reason}" for reason in wins)])
 
 
 def _direct_wins(row: Row) -> str:
