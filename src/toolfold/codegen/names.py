@@ -61,6 +61,10 @@ class ApiNames:
         """Module → server, in alphabetical order of the modules."""
         return dict(sorted((module, server) for server, module in self._modules.items()))
 
+    def named(self, function: str) -> list[str]:
+        """The modules that have a function of this name."""
+        return sorted(module for module, name in self._tools if name == function)
+
     def functions(self, server: str) -> dict[str, str]:
         """Function → tool of one server, in alphabetical order; empty for an unknown server."""
         return dict(sorted((function, tool) for tool, function in self._functions.get(server, {}).items()))

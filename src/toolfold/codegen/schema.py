@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Set
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -28,7 +29,7 @@ from toolfold.codegen.model import (
     Type,
     Unknown,
 )
-from toolfold.codegen.names import identifier
+from toolfold.codegen.names import identifier, parameters
 from toolfold.codegen.pointer import lookup
 from toolfold.definitions import ToolDefinition
 
@@ -75,6 +76,37 @@ def read(tool: ToolDefinition, *, reserved: Set[str] = frozenset()) -> Interface
         result_notes=result_notes,
         records=tuple(reader.records),
         notes=notes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Which arguments a tool takes, without their types."""
+
+    keywords: dict[str, str]
+    """Keyword of the function → wire name."""
+    required: frozenset[str]
+    """Wire names."""
+    open: bool
+    """Whether the function takes further keywords."""
+    closed: bool
+    """Whether the schema forbids further keys."""
+
+
+def arguments(tool: ToolDefinition) -> Arguments:
+    """What `read` would find, at a fraction of its cost."""
+    try:
+        root = _Reader(frozenset()).flattened(tool.input_schema, tool.input_schema)
+    except RecursionError:
+        return Arguments({}, frozenset(), open=True, closed=False)
+    properties, needed = _properties(root)
+    words = parameters(dict.fromkeys([*properties, *needed]))
+    extra = root.get("additionalProperties")
+    return Arguments(
+        {word: wire for wire, word in words.items()},
+        frozenset(needed),
+        open=extra is True or isinstance(extra, dict),
+        closed=extra is False and not root.get("patternProperties"),
     )
 
 
@@ -241,10 +273,7 @@ class _Reader:
         return name
 
     def _fields(self, node: Node, document: Node, depth: int) -> list[Field]:
-        properties = node.get("properties")
-        required = node.get("required")
-        needed = [n for n in cast(list[Any], required) if isinstance(n, str)] if isinstance(required, list) else []
-        known = cast(Node, properties) if isinstance(properties, dict) else {}
+        known, needed = _properties(node)
         named = dict.fromkeys([*known, *needed])
         wanted = set(needed)
         return [self._field(name, known.get(name), name in wanted, document, depth) for name in named]
@@ -334,6 +363,13 @@ def _is_choosable(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= _LONGEST_CHOICE
     return value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
+
+
+def _properties(node: Node) -> tuple[Node, list[str]]:
+    """The properties of an object schema, and the names that are required whether or not they are among them."""
+    properties, required = node.get("properties"), node.get("required")
+    needed = [name for name in cast(list[Any], required) if isinstance(name, str)] if isinstance(required, list) else []
+    return cast(Node, properties) if isinstance(properties, dict) else {}, needed
 
 
 def _is_record(node: Node) -> bool:

@@ -46,6 +46,12 @@ class Validators:
             hint=f"Signature: {one_line(signature.removeprefix('async def '), _LONGEST_SIGNATURE)}",
         )
 
+    def problems_with(self, tool: ToolDefinition, argument: str, value: Any, *, kind_only: bool = False) -> list[str]:
+        """What is wrong with one argument, whatever the others are; with `kind_only`, whatever it contains."""
+        return self._check(tool, "arguments", tool.input_schema).problems(
+            {argument: value}, only=argument, kind_only=kind_only
+        )
+
     def check_result(self, tool: ToolDefinition, structured: Any) -> str | None:
         """A warning when the result is not what the tool's output schema promises, else None."""
         if not tool.output_schema:
@@ -91,20 +97,37 @@ class _Check:
             # Not a schema: then there is nothing to hold anyone to.
             return
 
-    def problems(self, instance: Any) -> list[str]:
+    def problems(self, instance: Any, *, only: str | None = None, kind_only: bool = False) -> list[str]:
+        """What is wrong, in words; with `only`, what is wrong with that key of `instance` and below it."""
         if self._validator is None or not self._effort.is_bearable(instance):
             return []
         try:
             if self._validator.is_valid(instance):
                 return []
-            errors = list(islice(self._validator.iter_errors(instance), _MOST_PROBLEMS + 1))
+            errors = self._validator.iter_errors(instance)
+            if only is not None:
+                errors = (error for error in errors if error.instance_path[:1] == [only])
+            if kind_only:
+                errors = (error for error in errors if len(error.instance_path) == 1 and _is_about_kind(error))
+            found = list(islice(errors, _MOST_PROBLEMS + 1))
         except (ValueError, TypeError, OverflowError, RecursionError):
             return []
-        problems = [
-            one_line(problem, _LONGEST_PROBLEM) for error in errors for problem in _told(error, instance, self._schema)
-        ]
-        told = list(dict.fromkeys(problems))
-        return told[:_MOST_PROBLEMS] + (["and more"] if len(told) > _MOST_PROBLEMS else [])
+        told = [text for error in found for text in _told(error, instance, self._schema)]
+        problems = list(dict.fromkeys(one_line(text, _LONGEST_PROBLEM) for text in told))
+        return problems[:_MOST_PROBLEMS] + (["and more"] if len(problems) > _MOST_PROBLEMS else [])
+
+
+def _is_about_kind(error: jsonschema_rs.ValidationError) -> bool:
+    """Whether no value of this JSON type would do."""
+    match error.kind:
+        case Kind.Type():
+            return True
+        case Kind.AnyOf(context) | Kind.OneOfNotValid(context):
+            return all(
+                any(_is_about_kind(e) for e in branch if e.instance_path == error.instance_path) for branch in context
+            )
+        case _:
+            return False
 
 
 def _refuse(uri: str) -> Any:

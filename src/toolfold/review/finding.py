@@ -1,0 +1,28 @@
+"""What the review says about a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Code = Literal[
+    "syntax",
+    "unknown_server",
+    "unknown_tool",
+    "unknown_argument",
+    "missing_argument",
+    "invalid_argument",
+    "not_awaited",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One certain mistake. `line` counts from 1, `column` from 0, as Python's own `ast` does."""
+
+    line: int
+    column: int
+    code: Code
+    message: str
+    hint: str = ""
+    """The next step, where there is one to name."""
