@@ -182,8 +182,6 @@ class ContainerCell:
         self.output = self._output.fileno()
         self._said = b""
         self._started = False
-        inner.setblocking(False)
-        self._printed.setblocking(False)
         self._tasks = [asyncio.create_task(self._deliver()), asyncio.create_task(self._listen())]
         self._ended: asyncio.Task[str] | None = None
         self._killed = asyncio.Event()
@@ -247,7 +245,6 @@ class ContainerCell:
 
     async def _deliver(self) -> None:
         """Sort the container's records into what it sent and what it printed, in the order they came."""
-        loop = asyncio.get_running_loop()
         stream = self._process.stdout
         assert stream is not None
         try:
@@ -260,7 +257,7 @@ class ContainerCell:
                     self._started = True
                 elif not self._started:
                     self._say(data)
-                await loop.sock_sendall(self._printed if kind == b"o" else self._inner, data)
+                await _send(self._printed if kind == b"o" else self._inner, data)
         except (asyncio.IncompleteReadError, OSError):
             pass
         # Whatever it was, nothing more will come: whoever reads the channel learns it here.
@@ -277,6 +274,27 @@ class ContainerCell:
 
     def _say(self, data: bytes) -> None:
         self._said = (self._said + data)[-4096:]
+
+
+async def _send(target: socket.socket, data: bytes) -> None:
+    """Send all of it without ever making the socket non-blocking: the engine's client reads from the same one."""
+    loop = asyncio.get_running_loop()
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[target.send(view, socket.MSG_DONTWAIT) :]
+        except BlockingIOError:
+            free: asyncio.Future[None] = loop.create_future()
+            loop.add_writer(target, _resolve, free)
+            try:
+                await free
+            finally:
+                loop.remove_writer(target)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _give(room: Room, owner: int) -> None:

@@ -53,7 +53,7 @@ class Engine:
         return [*(["--userns=host"] if self.remapped else []), "--user", who]
 
     def ulimits(self) -> list[str]:
-        """Podman asks for more processes than we may have ourselves, which then fails. `--pids-limit` is what counts."""
+        """Podman asks for more processes than we may have ourselves, which fails; `--pids-limit` is what counts."""
         if self.name != "podman":
             return []
         _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
