@@ -11,7 +11,7 @@ from toolfold.catalog.search.words import STOPWORDS
 MOST = 8
 """Intents that one query may have; what follows is read as part of the last."""
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|[;\n]+|(?<=[。！？；])")
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+|(?<=[。！？；])")
 _JOINT = re.compile(
     r"(,?\s+(?:and\s+then|and\s+also|after\s+that|afterwards|as\s+well\s+as|and|then|plus|before|while|finally)\s+|[,:]\s*)",
     re.IGNORECASE,

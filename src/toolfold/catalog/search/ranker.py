@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolfold.catalog.entries import Entry
-from toolfold.catalog.search import actions, intents
+from toolfold.catalog.search import actions, hints, intents
 from toolfold.catalog.search.index import Index
 from toolfold.catalog.search.thesaurus import Thesaurus
 from toolfold.catalog.search.typos import Neighbours
@@ -106,7 +106,7 @@ class Ranker:
 
     def rank(self, query: str, count: int, allowed: NDArray[np.bool_] | None = None) -> Ranking:
         """The best `count` entries for `query`, always in the same order; ties go by catalog order."""
-        query = picture_words(query[:_LONGEST])
+        query = hints.spelt_out(picture_words(query[:_LONGEST]))
         parts = intents.split(query)
         texts = [query] if len(parts) == 1 else [query, *parts]
         bags = [self._bag(text) for text in texts]

@@ -8,6 +8,7 @@ the rows of words that occur are ever in memory.
 from __future__ import annotations
 
 import contextlib
+import mmap
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,8 @@ _PREFIX = 64
 _WHOLE = 20_000
 """Entries up to which whole vectors are compared; beyond, prefixes choose whom to compare whole."""
 _CHOSEN = 2_000
+_REMEMBERED = 4_096
+"""Words whose vectors are kept."""
 
 
 class _Model(msgspec.Struct):
@@ -52,6 +55,7 @@ class Meanings:
     def __init__(self, table: NDArray[np.float16], vocabulary: dict[str, int]) -> None:
         self._table = table
         self._vocabulary = vocabulary
+        self._seen: dict[str, Floats] = {}
         self.width = table.shape[1]
 
     @classmethod
@@ -73,10 +77,15 @@ class Meanings:
         return cls(table, vocabulary) if max(vocabulary.values(), default=0) < len(table) else None
 
     def vector(self, word: str) -> Floats:
-        pieces = self._pieces(word)
-        if not pieces:
-            return np.zeros(self.width, np.float32)
-        return self._table[np.array(pieces)].sum(axis=0, dtype=np.float32)
+        found = self._seen.get(word)
+        if found is None:
+            found = np.zeros(self.width, np.float32)
+            for piece in self._pieces(word):
+                found += self._table[piece]
+            if len(self._seen) >= _REMEMBERED:
+                self._seen.clear()
+            self._seen[word] = found
+        return found
 
     def is_word(self, word: str) -> bool:
         """Whether the word is common enough to be a piece by itself."""
@@ -136,13 +145,13 @@ class Vectors:
     def likeness(self, queries: Floats, hints: Floats) -> Floats:
         """Every entry's cosine to every query; in a large catalog exact only where `hints` or a rough look are high."""
         if self._whole:
-            return queries @ self._compared.T
+            return _products(self._compared, queries)
         short = np.ascontiguousarray(queries[:, :_PREFIX])
         _normalize(short)
-        rough = short @ self._compared.T
+        rough = _products(self._compared, short)
         for query, hint, estimate in zip(queries, hints, rough, strict=True):
             chosen = np.argpartition(estimate + hint, -_CHOSEN)[-_CHOSEN:]
-            estimate[chosen] = self._kept[chosen].astype(np.float32) @ query
+            estimate[chosen] = np.vecdot(self._kept[chosen].astype(np.float32), query)
         return rough
 
 
@@ -173,6 +182,12 @@ def _computed(
     return vectors
 
 
+def _products(rows: Floats, queries: Floats) -> Floats:
+    # Row by row, not as one matrix product: BLAS would spread that over threads, which costs far more than it gains on
+    # a busy machine.
+    return np.stack([np.vecdot(rows, query) for query in queries])
+
+
 def _normalize(rows: Floats) -> None:
     sizes = np.linalg.norm(rows, axis=1, keepdims=True)
     np.divide(rows, sizes, out=rows, where=sizes > 0)
@@ -188,7 +203,8 @@ def _read_table(path: Path) -> NDArray[np.float16]:
     tensors = [msgspec.convert(value, _Tensor) for key, value in header.items() if key != "__metadata__"]
     if len(tensors) != 1 or tensors[0].dtype != "F16":
         raise ValueError("expected one half-precision table")
-    table: NDArray[np.float16] = np.memmap(
-        path, np.float16, "r", offset=8 + length + tensors[0].data_offsets[0], shape=tensors[0].shape
-    )
-    return table
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    rows, columns = tensors[0].shape
+    start = 8 + length + tensors[0].data_offsets[0]
+    return np.frombuffer(mapped, np.float16, rows * columns, start).reshape(rows, columns)
