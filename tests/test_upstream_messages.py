@@ -193,7 +193,7 @@ def test_any_listing_is_read_and_every_name_is_kept_once(entries: list[Any]) -> 
         return {pages.get(method, "resourceTemplates"): entries}
 
     reader = ListingReader("s", request)
-    listing = asyncio.run(reader.read(instructions="", resources=True, prompts=True))
+    listing = asyncio.run(reader.read(instructions="", tools=True, resources=True, prompts=True))
     named = [cast("dict[str, Any]", item).get("name") for item in entries if isinstance(item, dict)]
     usable = [name for name in named if isinstance(name, str) and name]
     assert [tool.name for tool in listing.tools] == list(dict.fromkeys(usable))

@@ -421,5 +421,60 @@ async def test_closing_while_a_server_starts_is_quick_and_leaves_nothing(logs: P
         await asyncio.sleep(0.3)
         began = time.monotonic()
     assert time.monotonic() - began < 8
-    with pytest.raises((UpstreamUnavailable, asyncio.CancelledError)):
+    with pytest.raises(UpstreamUnavailable, match="closed"):
         await call
+
+
+async def test_a_server_without_tools_is_listed_for_the_rest(logs: Path) -> None:
+    async with Fleet({"a": awkward("no-tools")}, log_dir=logs) as fleet:
+        listing = await fleet.listing("a")
+        assert not listing.tools
+        assert listing.prompts
+        assert not [problem for problem in fleet.health()[0].problems if "tools" in problem]
+
+
+async def test_a_server_that_closes_its_stdout_is_told_from_one_that_ended(logs: Path) -> None:
+    async with Fleet({"a": awkward("closes-stdout", "never-answers")}, log_dir=logs) as fleet:
+        with pytest.raises(UpstreamUnavailable, match="closed its stdout"):
+            await fleet.call("a", "echo", {})
+
+
+async def test_a_call_in_flight_when_the_fleet_closes_fails_and_does_not_hang(logs: Path) -> None:
+    async with Fleet({"a": awkward()}, log_dir=logs) as fleet:
+        await fleet.call("a", "echo", {})
+        call = asyncio.create_task(fleet.call("a", "hang", {}))
+        await asyncio.sleep(0.05)
+    with pytest.raises(UpstreamUnavailable, match="put away"):
+        async with asyncio.timeout(5):
+            await call
+
+
+async def test_a_server_that_dies_while_nobody_asks_is_started_again_by_the_next_call(logs: Path) -> None:
+    async with Fleet({"a": awkward()}, log_dir=logs) as fleet:
+        pid = int(said(await fleet.call("a", "pid", {})))
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: fleet.health()[0].state == "failed")
+        assert "SIGKILL" in fleet.health()[0].last_error
+        assert int(said(await fleet.call("a", "pid", {}))) != pid
+
+
+async def test_restarts_leak_no_descriptors_and_no_tasks(logs: Path) -> None:
+    tasks = len(asyncio.all_tasks())
+    async with Fleet({"a": awkward()}, log_dir=logs) as fleet:
+
+        async def die() -> None:
+            await fleet.call("a", "echo", {})
+            with pytest.raises(UpstreamUnavailable):
+                await fleet.call("a", "die", {})
+
+        await die()
+        await eventually(lambda: len(asyncio.all_tasks()) == tasks)
+        before = open_descriptors()
+        for _ in range(4):
+            await die()
+        await eventually(lambda: len(asyncio.all_tasks()) == tasks)
+        assert open_descriptors() == before
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/dev/fd").iterdir()))

@@ -237,13 +237,16 @@ def tools_page(cursor: str | None) -> dict[str, Any]:
 def answer(number: int, method: str, params: dict[str, Any]) -> Reply:
     match method:
         case "initialize":
+            capabilities = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
+            if "no-tools" in FLAGS:
+                del capabilities["tools"]
             return {
                 "protocolVersion": params["protocolVersion"],
-                "capabilities": {"tools": {"listChanged": True}, "resources": {}, "prompts": {}},
+                "capabilities": capabilities,
                 "serverInfo": {"name": "awkward", "version": "1"},
                 "instructions": "Be careful.",
             }
-        case "tools/list":
+        case "tools/list" if "no-tools" not in FLAGS:
             return tools_page(params.get("cursor"))
         case "tools/call":
             return TOOLS[params["name"]](number, params.get("arguments") or {})

@@ -84,6 +84,7 @@ class Connection:
 
     def _ended(self) -> None:
         self.over = True
+        self.on_leave()
         self.wake.set()
 
     def leave(self) -> None:
@@ -132,14 +133,16 @@ class Connection:
         """Everything the server offers, and what was wrong with it."""
         from mcp.shared.exceptions import MCPError
 
-        capabilities = self.session.server_capabilities
+        claims = self.session.server_capabilities
+        assert claims is not None
         reader = ListingReader(self.server, self._page)
         try:
             async with asyncio.timeout(self.config.call_timeout * LISTING_TIMES):
                 listing = await reader.read(
                     instructions=self.session.instructions or "",
-                    resources=capabilities is not None and capabilities.resources is not None,
-                    prompts=capabilities is not None and capabilities.prompts is not None,
+                    tools=claims.tools is not None,
+                    resources=claims.resources is not None,
+                    prompts=claims.prompts is not None,
                 )
         except MCPError as error:
             raise await self.explain(error, "its list of tools") from error

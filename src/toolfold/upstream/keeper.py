@@ -77,8 +77,15 @@ class Keeper:
                 )
             self._opening = asyncio.create_task(self._open(), name=f"start {self.server}")
             self._opening.add_done_callback(self._opened)
-        # A caller that gives up must not stop the start that others wait for.
-        return await asyncio.shield(self._opening)
+        opening = self._opening
+        try:
+            # A caller that gives up must not stop the start that others wait for.
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if opening.cancelled() and self._closed and not (task and task.cancelling()):
+                raise UpstreamUnavailable(self.server, "was closed before it had started.") from None
+            raise
 
     def _opened(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None
@@ -135,7 +142,7 @@ class Keeper:
                     self._ready(connection)
                     opened.set_result(connection)
                     await self._attend(connection)
-                    self._gone(connection, transport.reason())
+                    self._gone(connection, "was put away" if connection.leaving else transport.reason())
                     limit.reschedule(loop.time() + LEAVE_TIMEOUT)
         except asyncio.CancelledError:
             opened.cancel()

@@ -33,9 +33,10 @@ class ListingReader:
         self._request = request
         self.problems: list[str] = []
 
-    async def read(self, *, instructions: str, resources: bool, prompts: bool) -> Listing:
-        """`resources` and `prompts` say whether the server claims to have any; tools are always asked for."""
-        tools = await self._entries("tools/list", "tools")
+    async def read(self, *, instructions: str, tools: bool, resources: bool, prompts: bool) -> Listing:
+        """The flags say what the server claims to have. It is asked for tools even if it claims none."""
+        read = self._entries if tools else self._optional
+        entries = await read("tools/list", "tools")
         listed: list[ResourceDefinition] = []
         offered: list[PromptDefinition] = []
         if resources:
@@ -47,7 +48,7 @@ class ListingReader:
         return Listing(
             server=self._server,
             instructions=instructions,
-            tools=self._tools(tools),
+            tools=self._tools(entries),
             resources=listed,
             prompts=offered,
         )

@@ -12,6 +12,8 @@ import errno
 import fcntl
 import os
 import shutil
+import sys
+import termios
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -234,8 +236,8 @@ class MessageWriter(Stream):
         if self._fd >= 0:
             answer = bytearray(4)
             with contextlib.suppress(OSError):
-                fcntl.ioctl(self._fd, _FIONREAD, answer)
-            self._unread = int.from_bytes(answer, "little") + self._waiting
+                fcntl.ioctl(self._fd, termios.FIONREAD, answer)
+            self._unread = int.from_bytes(answer, sys.byteorder) + self._waiting
         return self._unread
 
     def close(self) -> None:
@@ -250,9 +252,6 @@ class MessageWriter(Stream):
     async def aclose(self) -> None:
         # The SDK closes its end when the conversation is over; stdin itself is closed when the process is stopped.
         pass
-
-
-_FIONREAD = 0x541B if os.uname().sysname == "Linux" else 0x4004667F
 
 
 class StdioTransport:

@@ -176,6 +176,8 @@ class Warden:
         self.received = b""
         self.fds: list[int] = []
         self.closing = False
+        self.pace = TICK
+        self.look_at = 0.0
 
     def run(self) -> None:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -201,7 +203,7 @@ class Warden:
         self.closing = True
 
     def timeout(self) -> float | None:
-        return TICK if any(ward.kill_at is not None for ward in self.wards.values()) else None
+        return self.pace if any(ward.kill_at is not None for ward in self.wards.values()) else None
 
     def turn(self, timeout: float | None) -> None:
         for key, _ in self.selector.select(timeout):
@@ -214,6 +216,16 @@ class Warden:
                     os.read(key.fd, 4096)
         self.reap()
         self.finish_stops()
+
+    def survey(self) -> tuple[dict[int, Process], set[int]]:
+        """All processes, and which of them are ours. Costs more where there are many, so it is paced by its cost."""
+        began = time.monotonic()
+        table = processes()
+        ours = descendants(table, os.getpid())
+        now = time.monotonic()
+        self.pace = max(TICK, 4 * (now - began))
+        self.look_at = now + self.pace
+        return table, ours
 
     def tell(self, **event: Any) -> None:
         with contextlib.suppress(OSError):
@@ -334,18 +346,15 @@ class Warden:
             self.stop(ward, TERM_GRACE)
 
     def stop(self, ward: Ward, grace: float) -> None:
-        now = time.monotonic()
-        table = processes()
-        send_signal(ward.gather(table, descendants(table, os.getpid())), signal.SIGTERM)
-        ward.kill_at = now + grace
+        send_signal(ward.gather(*self.survey()), signal.SIGTERM)
+        ward.kill_at = time.monotonic() + grace
         ward.give_up_at = ward.kill_at + KILL_GRACE
 
     def finish_stops(self) -> None:
         stopping = [ward for ward in self.wards.values() if ward.kill_at is not None]
-        if not stopping:
+        if not stopping or time.monotonic() < self.look_at:
             return
-        table = processes()
-        ours = descendants(table, os.getpid())
+        table, ours = self.survey()
         now = time.monotonic()
         for ward in stopping:
             members = ward.gather(table, ours)
@@ -372,9 +381,9 @@ class Warden:
             until = time.monotonic() + grace
             signalled: set[int] = set()
             while True:
-                table = processes()
+                table, ours = self.survey()
                 # Without a subreaper an orphan leaves our tree, so what was seen once is remembered.
-                seen = {pid for pid in seen if pid in table} | descendants(table, os.getpid())
+                seen = {pid for pid in seen if pid in table} | ours
                 if not seen:
                     return
                 if number:
@@ -382,7 +391,7 @@ class Warden:
                     signalled |= seen
                 if time.monotonic() >= until:
                     break
-                self.turn(TICK)
+                self.turn(self.pace)
 
 
 def main() -> None:
