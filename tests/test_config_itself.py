@@ -47,6 +47,7 @@ OTHERS = [
     "uv --directory /src/toolfold run server.py",
     "uvx --with toolfold other-server",
     "python -m toolfold.demo serve github",
+    "python -m toolfold.bench.upstream",
     "python -m toolfold.demo.servers.github",
     "toolfold demo serve github",
     "python -m toolfolder",

@@ -49,7 +49,7 @@ _TAKES_VALUE = frozenset(
 def runs_toolfold(command: str, args: Sequence[str]) -> bool:
     """Whether `command args` starts Toolfold, directly or through launchers, shells and interpreters.
 
-    The servers in `toolfold.demo` are ordinary servers, and so is a program with a path named toolfold among its
+    The servers in `toolfold.demo` and `toolfold.bench` are ordinary servers, and so is a program with a path named toolfold among its
     arguments.
     """
     words = [*_split(command), *args] if " " in command and not args else [command, *args]
@@ -135,7 +135,7 @@ def _split(text: str) -> list[str]:
 
 def _is_module(name: Sequence[str]) -> bool:
     top, _, inner = (name[0] if name else "").partition(".")
-    return top == _SELF and not (inner == "demo" or inner.startswith("demo."))
+    return top == _SELF and inner.partition(".")[0] not in ("demo", "bench")
 
 
 def _stem(word: str) -> str:
