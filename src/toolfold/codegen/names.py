@@ -26,10 +26,11 @@ _LOOKALIKES = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "O
 class ApiNames:
     """The module of every server and the function of every tool; immutable, whatever the order of the tools."""
 
-    __slots__ = ("_functions", "_modules", "_tools")
+    __slots__ = ("_functions", "_modules", "_servers", "_tools")
 
     def __init__(self, modules: Mapping[str, str], functions: Mapping[str, Mapping[str, str]]) -> None:
         self._modules = dict(modules)
+        self._servers = {module: server for server, module in self._modules.items()}
         self._functions = {server: dict(names) for server, names in functions.items()}
         self._tools = {
             (self._modules[server], function): (server, tool)
@@ -57,9 +58,13 @@ class ApiNames:
         """The server and the tool, as the upstream spells them, behind `servers.<module>.<function>`."""
         return self._tools.get((module, function))
 
+    def behind(self, module: str) -> str | None:
+        """The server, as it is configured, behind `servers.<module>`."""
+        return self._servers.get(module)
+
     def modules(self) -> dict[str, str]:
         """Module → server, in alphabetical order of the modules."""
-        return dict(sorted((module, server) for server, module in self._modules.items()))
+        return dict(sorted(self._servers.items()))
 
     def named(self, function: str) -> list[str]:
         """The modules that have a function of this name."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, cast
 
-from toolfold.codegen.schema import Arguments, arguments
+from toolfold.codegen.schema import Arguments
 from toolfold.codegen.validation import Validators
 from toolfold.definitions import ToolDefinition
 from toolfold.review.finding import Finding
@@ -17,9 +17,10 @@ _UNKNOWN: Any = object()
 _HARMLESS = frozenset({"type", "description", "title", "default", "examples", "format"})
 
 
-def check(call: ast.Call, function: str, tool: ToolDefinition, validators: Validators) -> Iterator[Finding]:
+def check(
+    call: ast.Call, function: str, tool: ToolDefinition, taken: Arguments, validators: Validators
+) -> Iterator[Finding]:
     """What the call would certainly be refused for, by the function or by the tool's schema."""
-    taken = arguments(tool)
     if call.args:
         yield from _positional(call, function, tool, taken, validators)
         return

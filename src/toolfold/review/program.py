@@ -31,6 +31,7 @@ class Scope:
     kind: ScopeKind
     parent: Scope | None
     names: dict[str, list[Imported | None]] = field(default_factory=dict[str, "list[Imported | None]"])
+    is_async: bool = False
     elsewhere: set[str] = field(default_factory=set[str])
     """Names that `global` or `nonlocal` sends to another scope."""
 
@@ -96,6 +97,8 @@ class Program:
     uses: dict[int, Use] = field(default_factory=dict[int, Use])
     """By the id of an expression's node; what is not here is used in a way that says nothing."""
     stored_attributes: set[str] = field(default_factory=set[str])
+    doubtful: bool = False
+    """Whether there is something here that only the compiler refuses, such as `await` in a plain function."""
     dynamic: bool = False
     """Whether names may change behind the syntax: `exec`, `globals()`, a star import."""
 
@@ -175,8 +178,21 @@ class _Reader:
         self._push_children(node, scope, conditional)
 
     def _await(self, node: ast.Await, scope: Scope, conditional: bool) -> None:
+        owner: Scope | None = scope
+        while owner is not None and owner.kind == "comprehension":
+            owner = owner.parent
+        if owner is not None and owner.kind != "module" and not owner.is_async:
+            self._program.doubtful = True
         self._program.uses[id(node.value)] = _AWAITED
         self._stack.append((node.value, scope, conditional))
+
+    def _leaves(self, node: ast.Return | ast.Yield | ast.YieldFrom, scope: Scope, conditional: bool) -> None:
+        if scope.kind != "function":
+            self._program.doubtful = True
+        self._push([node.value], scope, conditional)
+
+    def _declared(self, node: ast.Global | ast.Nonlocal, scope: Scope, conditional: bool) -> None:
+        self._program.doubtful = True
 
     def _statement(self, node: ast.Expr, scope: Scope, conditional: bool) -> None:
         self._program.uses[id(node.value)] = _DROPPED
@@ -230,7 +246,7 @@ class _Reader:
     def _function(self, node: _Function, scope: Scope, conditional: bool) -> None:
         arguments = node.args
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-        inner = Scope("function", scope)
+        inner = Scope("function", scope, is_async=isinstance(node, ast.AsyncFunctionDef))
         for argument in named:
             if argument is not None:
                 inner.bind(argument.arg, OTHER)
@@ -283,7 +299,8 @@ class _Reader:
 
     # fmt: off
     HANDLERS: ClassVar[dict[type[ast.AST], Callable[..., None]]] = {
-        ast.Constant: _skip, ast.Load: _skip, ast.Store: _skip, ast.Global: _skip, ast.Nonlocal: _skip,
+        ast.Constant: _skip, ast.Load: _skip, ast.Store: _skip, ast.Global: _declared, ast.Nonlocal: _declared,
+        ast.Return: _leaves, ast.Yield: _leaves, ast.YieldFrom: _leaves,
         ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _value_is_read, ast.FormattedValue: _value_is_read,
         ast.Await: _await, ast.Expr: _statement, ast.Call: _call, ast.For: _for, ast.AsyncFor: _for,
         ast.Assign: _assign, ast.NamedExpr: _walrus, ast.Import: _import, ast.ImportFrom: _import_from,

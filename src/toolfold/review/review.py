@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 
 from toolfold.codegen.names import ApiNames
+from toolfold.codegen.schema import Arguments, arguments
 from toolfold.codegen.validation import Validators
 from toolfold.definitions import ToolDefinition
 from toolfold.review import calls
@@ -33,36 +34,32 @@ def review(code: str, names: ApiNames, tool: Lookup, validators: Validators | No
 
     `tool` gives the definition for a server's and a tool's name. `validators` that outlive the call save work.
     """
-    parsed = _parsed(code)
-    if not isinstance(parsed, ast.Module):
-        return [parsed] if parsed else []
-    try:
-        program = read(parsed)
-        reviewer = _Reviewer(program, names, tool, validators or Validators())
-        findings = list(dict.fromkeys(reviewer.findings()))
-    except RecursionError:
-        return []
-    return sorted(findings, key=lambda finding: (finding.line, finding.column))[:_MOST_FINDINGS]
-
-
-def _parsed(code: str) -> ast.Module | Finding | None:
     try:
         with warnings.catch_warnings():
             # An odd escape in a string is the program's business.
             warnings.simplefilter("ignore")
             tree = ast.parse(code, "program.py")
-            compile(tree, "program.py", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    except SyntaxError as error:
-        text = (error.text or "").strip()
-        shown = f" in `{text[:120]}`" if text else ""
-        hint = "`await` works at the top level and inside `async def`." if "'await' outside" in error.msg else ""
-        column = max((error.offset or 1) - 1, 0)
-        return Finding(error.lineno or 1, column, "syntax", f"{type(error).__name__}: {error.msg}{shown}.", hint)
-    except ValueError as error:
-        return Finding(1, 0, "syntax", f"SyntaxError: {error}.")
+            program = read(tree)
+            if program.doubtful:
+                # Making code is slow, and the sandbox does it anyway before it runs anything.
+                compile(tree, "program.py", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        reviewer = _Reviewer(program, names, tool, validators or Validators())
+        findings = list(dict.fromkeys(reviewer.findings()))
+    except (SyntaxError, ValueError) as error:
+        return [_syntax(error)]
     except (RecursionError, MemoryError):
-        return None
-    return tree
+        return []
+    return sorted(findings, key=lambda finding: (finding.line, finding.column))[:_MOST_FINDINGS]
+
+
+def _syntax(error: SyntaxError | ValueError) -> Finding:
+    if not isinstance(error, SyntaxError):
+        return Finding(1, 0, "syntax", f"SyntaxError: {error}.")
+    text = (error.text or "").strip()
+    shown = f" in `{text[:120]}`" if text else ""
+    hint = "`await` works at the top level and inside `async def`." if "'await' outside" in error.msg else ""
+    column = max((error.offset or 1) - 1, 0)
+    return Finding(error.lineno or 1, column, "syntax", f"{type(error).__name__}: {error.msg}{shown}.", hint)
 
 
 class _Reviewer:
@@ -71,6 +68,7 @@ class _Reviewer:
         self._names = names
         self._tool = tool
         self._validators = validators
+        self._arguments: dict[tuple[str, str], Arguments] = {}
 
     def findings(self) -> Iterator[Finding]:
         for item in self._program.imports:
@@ -91,9 +89,15 @@ class _Reviewer:
             definition = self._tool(*found) if found else None
             if definition is not None:
                 coroutines[id(call)] = meant.name
-                yield from calls.check(call, meant.name, definition, self._validators)
+                yield from calls.check(call, meant.name, definition, self._taken(definition), self._validators)
                 yield from self._awaited(call, scope, meant.name)
         yield from self._kept(coroutines)
+
+    def _taken(self, definition: ToolDefinition) -> Arguments:
+        key = (definition.server, definition.name)
+        if key not in self._arguments:
+            self._arguments[key] = arguments(definition)
+        return self._arguments[key]
 
     # --- imports
 
@@ -102,14 +106,15 @@ class _Reviewer:
         if parts[0] != "servers" or len(parts) < 2 or parts[1] == "*" or parts[1].startswith("_"):
             return
         module, function = parts[1], parts[2] if len(parts) > 2 else ""
-        servers = self._names.modules()
-        if module not in servers:
+        server = self._names.behind(module)
+        if server is None:
+            servers = self._names.modules()
             near = get_close_matches(module, servers, 3, 0.5)
             listed = " or ".join(near) if near else ", ".join(list(servers)[:12]) or "none"
             hint = f"Did you mean {listed}?" if near else f"There are: {listed}{' …' if len(servers) > 12 else ''}."
             yield self._at(item, "unknown_server", f"There is no server module servers.{module}.", hint)
         elif function.isidentifier() and function[0] != "_" and self._names.resolve(module, function) is None:
-            hint = self._nearest(servers[module], function)
+            hint = self._nearest(server, function)
             yield self._at(item, "unknown_tool", f"servers.{module} has no tool {function!r}.", hint)
 
     def _nearest(self, server: str, function: str) -> str:
