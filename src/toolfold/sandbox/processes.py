@@ -1,0 +1,124 @@
+"""A sandbox's processes as the host sees them: what they use, and how to make all of them stand still."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_ROUNDS = 100
+_INODE = 1024
+"""Bytes of kernel memory that one more file in a temporary folder costs, roughly."""
+
+
+@dataclass(frozen=True)
+class Use:
+    memory: int
+    """Bytes: of every process, pages shared between them counted once, and of the temporary folders."""
+    cpu: float
+    """Processor seconds, those of processes that ended included."""
+    processes: int
+
+
+class Processes:
+    """The tree below process 1 of a sandbox. Nothing in it can leave the tree: orphans become children of process 1."""
+
+    def __init__(self, first: int, memory_folders: tuple[str, ...]) -> None:
+        self._first = first
+        self._folders = [f"/proc/{first}/root{folder}" for folder in memory_folders]
+
+    def pids(self) -> list[int]:
+        """Every process but the first, which is bwrap's own."""
+        found: list[int] = []
+        todo = [self._first]
+        while todo:
+            children = _children(todo.pop())
+            found += children
+            todo += children
+        return found
+
+    def use(self, enough: int) -> Use:
+        """What the tree uses now. Memory is counted exactly only when it might be more than `enough`."""
+        pids = self.pids()
+        cpu = sum(_cpu(pid) for pid in (self._first, *pids))
+        folders = sum(_used(folder) for folder in self._folders)
+        memory = sum(_resident(pid) for pid in pids)
+        if memory + folders > enough:
+            memory = sum(_proportional(pid) for pid in pids)
+        return Use(memory + folders, cpu, len(pids))
+
+    def stop(self) -> None:
+        """Make every process stand still. One that stands still starts no other, so this ends."""
+        stopped: set[int] = set()
+        for _ in range(_ROUNDS):
+            fresh = [pid for pid in self.pids() if pid not in stopped]
+            if not fresh:
+                return
+            for pid in fresh:
+                self._signal(pid, signal.SIGSTOP)
+            stopped.update(fresh)
+
+    def resume(self) -> None:
+        for pid in self.pids():
+            self._signal(pid, signal.SIGCONT)
+
+    def _signal(self, pid: int, number: signal.Signals) -> None:
+        """Signal through a handle, and only what still is in the tree: numbers are used again, handles are not."""
+        with contextlib.suppress(OSError):
+            handle = os.pidfd_open(pid)
+            try:
+                if _same_namespace(pid, self._first):
+                    signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
+
+
+def _same_namespace(pid: int, other: int) -> bool:
+    return os.stat(f"/proc/{pid}/ns/pid").st_ino == os.stat(f"/proc/{other}/ns/pid").st_ino  # noqa: PTH116
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - this runs many times a second
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:  # noqa: PTH123
+                found += map(int, file.read().split())
+    return found
+
+
+def _cpu(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / _TICKS
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return _resident(pid)
+
+
+def _used(folder: str) -> int:
+    """Bytes in a folder that lives in memory."""
+    try:
+        held = os.statvfs(folder)
+    except OSError:
+        return 0
+    return (held.f_blocks - held.f_bfree) * held.f_frsize + (held.f_files - held.f_ffree) * _INODE

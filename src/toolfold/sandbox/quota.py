@@ -1,0 +1,198 @@
+"""How much a room's files take, watched while a program runs.
+
+Plain folders have no quota of their own. So that watching is cheap, the file system's free space is asked first, which
+costs microseconds; only when that fell by a part of what is left is the room measured, file by file. Files that were
+deleted and are still open count as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolfold.errors import LimitExceeded
+from toolfold.sandbox.protocol import Room
+
+_BYTES_PER_FILE = 10_000
+_FEWEST_FILES = 1000
+_DEEPEST = 100
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_BLOCK = 512
+_WITHOUT_HINT = 1.0
+"""Seconds after which a room is measured although the file system's free space gives no reason to."""
+
+
+@dataclass(frozen=True)
+class Held:
+    bytes: int
+    files: int
+    deepest: int = 0
+
+
+class Quota:
+    """One room's. Only growth is refused: a room that is too large already can still be emptied."""
+
+    def __init__(self, room: Room, limit: int, *, empty: bool) -> None:
+        self._room = room
+        self._limit = limit
+        self._files = max(_FEWEST_FILES, limit // _BYTES_PER_FILE)
+        self._held = Held(0, 0) if empty else None
+        self._allowed = Held(limit, self._files)
+        self._free = (0, 0)
+        self._measured = 0.0
+        self._took = 0.0
+
+    def begin(self) -> None:
+        """A run begins."""
+        self._free = self._ask()
+        self._measured = time.monotonic()
+        held = self._held or Held(0, 0)
+        self._allowed = Held(max(self._limit, held.bytes), max(self._files, held.files))
+
+    def suspicious(self) -> bool:
+        """Whether the room must be measured now. Costs microseconds."""
+        if self._held is None:
+            return True
+        now = time.monotonic()
+        if now - self._measured > max(_WITHOUT_HINT, 20 * self._took):
+            return True
+        free_bytes, free_files = self._ask()
+        used = Held(self._held.bytes + self._free[0] - free_bytes, self._held.files + self._free[1] - free_files)
+        return used.bytes > self._threshold(self._held.bytes, self._allowed.bytes) or used.files > self._threshold(
+            self._held.files, self._allowed.files
+        )
+
+    def measure(self, processes: Callable[[], list[int]]) -> LimitExceeded | None:
+        """Count everything; the error when it is too much. `processes` may hold deleted files open."""
+        begun = time.monotonic()
+        held = self._count(processes)
+        if self._held is None:
+            # The first look at a room that was there before: what it holds is allowed, or it could never be emptied.
+            self._allowed = Held(max(self._limit, held.bytes), max(self._files, held.files))
+        self._held = held
+        self._free = self._ask()
+        self._measured = time.monotonic()
+        self._took = self._measured - begun
+        if held.bytes > self._allowed.bytes:
+            message = f"The program's files take {held.bytes:,} bytes; {self._limit:,} are allowed."
+        elif held.files > self._allowed.files:
+            message = f"The program has made more than {self._allowed.files:,} files."
+        elif held.deepest > _DEEPEST:
+            message = f"The program nests folders deeper than {_DEEPEST}."
+        else:
+            return None
+        return LimitExceeded(message, limit="sandbox.disk")
+
+    def _threshold(self, held: int, allowed: int) -> int:
+        """Measure again when half of what was left may be used."""
+        return held + max((allowed - held) // 2, allowed // 64)
+
+    def _ask(self) -> tuple[int, int]:
+        try:
+            told = os.statvfs(self._room.workspace)
+        except OSError:
+            return (0, 0)
+        return told.f_bfree * told.f_frsize, told.f_ffree
+
+    def _count(self, processes: Callable[[], list[int]]) -> Held:
+        counted = _Count(self._allowed)
+        for folder in (self._room.workspace, self._room.skills):
+            counted.folder(folder)
+        with contextlib.suppress(OSError):
+            device = self._room.workspace.stat().st_dev
+            for pid in processes():
+                counted.deleted(pid, device)
+        return Held(counted.bytes, counted.files, counted.deepest)
+
+
+class _Count:
+    """Counts what is below folders, hard links once, links never followed. Gives up once it is too much anyway."""
+
+    def __init__(self, allowed: Held) -> None:
+        self._allowed = allowed
+        self._seen: set[tuple[int, int]] = set()
+        self.bytes = self.files = self.deepest = 0
+
+    def folder(self, path: str | Path, depth: int = 1, parent: int | None = None) -> None:
+        self.deepest = max(self.deepest, depth)
+        if self._enough():
+            return
+        try:
+            here = _open_folder(path, parent)
+        except OSError:
+            return
+        try:
+            for name in self._entries(here):
+                self.folder(name, depth + 1, here)
+        finally:
+            os.close(here)
+
+    def _entries(self, here: int) -> list[str]:
+        """Count a folder's entries; answers the folders among them."""
+        folders: list[str] = []
+        with os.scandir(here) as entries:
+            for entry in entries:
+                try:
+                    self.file(entry.stat(follow_symlinks=False))
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.name)
+                except OSError:
+                    continue
+                if self._enough():
+                    return []
+        return folders
+
+    def file(self, status: os.stat_result) -> None:
+        self.files += 1
+        if status.st_nlink != 1 and not stat.S_ISDIR(status.st_mode):
+            key = (status.st_dev, status.st_ino)
+            if key in self._seen:
+                return
+            self._seen.add(key)
+        self.bytes += status.st_blocks * _BLOCK
+
+    def deleted(self, pid: int, device: int) -> None:
+        """Files of a process that have no name any more."""
+        try:
+            with os.scandir(f"/proc/{pid}/fd") as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        status = entry.stat()
+                        if status.st_nlink == 0 and status.st_dev == device and stat.S_ISREG(status.st_mode):
+                            self.file(status)
+            mapped = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+        except OSError:
+            return
+        for line in mapped:
+            if line.endswith(" (deleted)"):
+                self._mapped(line.split(maxsplit=5), device)
+
+    def _mapped(self, fields: list[str], device: int) -> None:
+        """A deleted file that is only mapped: its size is not to be had, but the mapping's is."""
+        major, minor = (int(part, 16) for part in fields[3].split(":"))
+        key = (os.makedev(major, minor), int(fields[4]))
+        if key[0] == device and key not in self._seen:
+            self._seen.add(key)
+            begin, end = (int(part, 16) for part in fields[0].split("-"))
+            self.bytes += end - begin
+
+    def _enough(self) -> bool:
+        return self.bytes > self._allowed.bytes or self.files > self._allowed.files or self.deepest > _DEEPEST
+
+
+def _open_folder(path: str | Path, parent: int | None) -> int:
+    try:
+        return os.open(path, _FOLDER, dir_fd=parent)
+    except PermissionError:
+        # A program may lock its own folder; the owner may always unlock it.
+        handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            Path(f"/proc/self/fd/{handle}").chmod(0o700)
+        finally:
+            os.close(handle)
+        return os.open(path, _FOLDER, dir_fd=parent)
