@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from mcp_types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCResponse
 
 from toolfold.definitions import BlobPart, TextPart
-from toolfold.upstream.listing import ListingReader
+from toolfold.upstream.listing import ListingReader, schema_flaw
 from toolfold.upstream.messages import BROKEN_ANSWER, Lines, MessageTooLongError, Parser
 from toolfold.upstream.results import (
     NonsenseError,
@@ -206,3 +208,33 @@ def test_words_of_a_server_cannot_move_the_cursor(text: str) -> None:
     shown = readable(f"{text}\x1b[2J\x1b[31m\r\x07", 100)
     assert len(shown) <= 101
     assert not set(shown) & {"\x1b", "\r", "\x07", "\x9b", "\x00"}
+
+
+@pytest.mark.parametrize("key", ["$schema", "$ref", "$id", "$dynamicRef"])
+def test_checking_a_schema_never_reaches_out_to_an_address_in_it(key: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.2)
+        schema_flaw({key: f"http://127.0.0.1:{listening.getsockname()[1]}/schema", "type": "object"})
+        with pytest.raises(TimeoutError):
+            listening.accept()
+
+
+def test_a_flawed_schema_is_told_in_one_line() -> None:
+    flaw = schema_flaw({"type": "objekt"})
+    assert "objekt" in flaw
+    assert "\n" not in flaw
+    assert schema_flaw({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}) == ""
+
+
+def test_every_real_tool_is_kept_as_it_was_sent(shared: Path) -> None:
+    for path in sorted((shared / "catalogs").glob("*.json")):
+        sent = json.loads(path.read_bytes())["tools"]
+
+        async def request(method: str, params: dict[str, Any], sent: list[Any] = sent) -> dict[str, Any]:
+            return {"tools": sent}
+
+        reader = ListingReader("s", request)
+        listing = asyncio.run(reader.read(instructions="", tools=True, resources=False, prompts=False))
+        assert [(tool.name, tool.input_schema) for tool in listing.tools] == [
+            (tool["name"], tool["inputSchema"]) for tool in sent
+        ]

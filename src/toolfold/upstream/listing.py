@@ -210,10 +210,23 @@ def schema_flaw(schema: dict[str, Any]) -> str:
     """Why a JSON Schema is not one, or nothing. The schema is kept either way: the server may know what it means."""
     import jsonschema_rs
 
+    if str(schema.get("$schema", "")).rstrip("#") not in _DIALECTS:
+        # An unknown dialect would be fetched from wherever the server says; the usual one is meant anyway.
+        schema = {key: value for key, value in schema.items() if key != "$schema"}
     try:
         jsonschema_rs.meta.validate(schema)
     except jsonschema_rs.ValidationError as error:
-        return error.message.splitlines()[0][:200]
-    except (ValueError, RecursionError) as error:
-        return str(error).splitlines()[0][:200]
+        return _line(error.message)
+    except Exception as error:  # whatever a hostile schema does to the validator is a flaw of the schema
+        return _line(str(error)) or type(error).__name__
     return ""
+
+
+_DIALECTS = frozenset(
+    {f"http://json-schema.org/draft-0{number}/schema" for number in (4, 6, 7)}
+    | {f"https://json-schema.org/draft/{name}/schema" for name in ("2019-09", "2020-12")}
+)
+
+
+def _line(text: str) -> str:
+    return text.partition("\n")[0][:200]
