@@ -10,13 +10,13 @@ import json
 import sys
 
 from toolfold.demo.fleet import SERVERS, build, demo_config
-from toolfold.demo.servers.hosting import host
+from toolfold.demo.servers.wire import Wire
 
 
 def main(arguments: list[str]) -> int:
     match arguments:
         case ["serve", name] if name in SERVERS:
-            host(build(name))
+            Wire(build(name)).serve(sys.stdin.buffer, sys.stdout.buffer)
             return 0
         case ["config"]:
             sys.stdout.write(json.dumps(demo_config(), indent=2) + "\n")

@@ -49,7 +49,7 @@ def _table(report: Report) -> RenderableType:
         title_style="bold",
     )
     table.add_column("scenario", no_wrap=True)
-    for heading in ("direct\ntokens", "folded\ntokens", "folded /\ndirect", "direct\ntrips", "folded\ntrips"):
+    for heading in ("direct\ntokens", "folded\ntokens", "token\nratio", "direct\ntrips", "folded\ntrips"):
         table.add_column(heading, justify="right")
     table.add_column("same\nanswer")
     for row in report.rows:

@@ -1,19 +1,15 @@
-"""What the demo's servers share: a tool is a definition and a function, and `host` serves them over stdio."""
+"""What the demo's servers are made of: a tool is a definition and a function, a server is a name and tools."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema_rs
 
 from toolfold.demo.servers.schema import Schema
-
-if TYPE_CHECKING:
-    from mcp import types
-    from mcp.server.context import ServerRequestContext
 
 Arguments = dict[str, Any]
 
@@ -43,6 +39,16 @@ class DemoTool:
     defaults: Arguments = field(default_factory=dict[str, Any])
     """Values for arguments that were left out."""
 
+    @property
+    def annotations(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "readOnlyHint": not self.writes,
+            "destructiveHint": self.destructive,
+            "idempotentHint": self.idempotent or not self.writes,
+            "openWorldHint": self.open_world,
+        }
+
     def answer(self, arguments: Arguments) -> tuple[str, Any, bool]:
         """The text, the structured content (or None) and whether it is an error."""
         if problem := self._problem(arguments):
@@ -71,63 +77,3 @@ class DemoServer:
 
 def compact(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-
-
-def host(server: DemoServer) -> None:
-    """Serve until stdin closes."""
-    import anyio
-
-    anyio.run(_serve, server)
-
-
-async def _serve(server: DemoServer) -> None:
-    from mcp import types
-    from mcp.server.lowlevel import Server
-    from mcp.server.stdio import stdio_server
-
-    tools = {tool.name: tool for tool in server.tools}
-    definitions = [_definition(tool) for tool in server.tools]
-
-    async def on_list_tools(
-        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=definitions)
-
-    async def on_call_tool(
-        context: ServerRequestContext[Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        tool = tools.get(params.name)
-        if tool is None:
-            text, structured, is_error = (
-                f"no tool is called {params.name}; there are {', '.join(tools)}",
-                None,
-                True,
-            )
-        else:
-            text, structured, is_error = tool.answer(params.arguments or {})
-        return types.CallToolResult(
-            content=[types.TextContent(text=text)], structured_content=structured, is_error=is_error
-        )
-
-    protocol: Server[Any] = Server(server.name, version="1.0.0", on_list_tools=on_list_tools, on_call_tool=on_call_tool)
-    async with stdio_server() as (read, write):
-        await protocol.run(read, write, protocol.create_initialization_options())
-
-
-def _definition(tool: DemoTool) -> types.Tool:
-    from mcp import types
-
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.arguments,
-        output_schema=tool.output_schema,
-        annotations=types.ToolAnnotations(
-            title=tool.title,
-            read_only_hint=not tool.writes,
-            destructive_hint=tool.destructive,
-            idempotent_hint=tool.idempotent or not tool.writes,
-            open_world_hint=tool.open_world,
-        ),
-    )
