@@ -48,6 +48,8 @@ class Toolfold:
         self._tree_lock = asyncio.Lock()
         self._tree_version = ""
         self._background: set[asyncio.Task[Any]] = set()
+        self._asked: set[str] = set()
+        """Servers whose definitions were asked for since this fold was opened."""
 
     @classmethod
     def open(
@@ -137,6 +139,7 @@ class Toolfold:
     async def refresh(self, servers: list[str] | None = None) -> None:
         """Ask servers (all by default) for their definitions, side by side, and keep the answers."""
         async for server, listing in self.fleet.listings(servers):
+            self._asked.add(server)
             if isinstance(listing, UpstreamError):
                 self.unlisted[server] = listing
             else:
@@ -184,7 +187,7 @@ class Toolfold:
 
         def bridge(output: Output, heard: Callable[[Event], None] | None) -> Bridge:
             limits = Limits(settings.tool_calls, settings.concurrent_calls)
-            return Bridge(self.catalog, self.fleet, validators, [limits, checked], output, heard)
+            return Bridge(self.catalog, self.fleet, validators, [limits, checked], output, heard, self._on_used)
 
         rooms = Rooms(self.settings.data_dir)
         self._stack.callback(rooms.close)
@@ -218,7 +221,17 @@ class Toolfold:
         if not findings:
             return None
         lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
+        # A server that could not be listed has no module: say why, not only that.
+        lines += [str(error) for server, error in self.unlisted.items() if server in code]
         return "\n".join(["Nothing was run.", *lines])
+
+    def _on_used(self, server: str) -> None:
+        """A server that runs anyway is asked once what it offers now: the cache may be from another day."""
+        if server not in self._asked:
+            self._asked.add(server)
+            task = asyncio.create_task(self.refresh([server]))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
 
     def _on_listing(self, listing: Listing) -> None:
         self.unlisted.pop(listing.server, None)

@@ -9,7 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,7 @@ async def _fill_cache(config: Path, data_dir: Path) -> None:
 
 
 @asynccontextmanager
-async def _client(command: str, args: list[str]) -> AsyncIterator[Any]:
+async def _client(command: str, args: list[str]) -> AsyncGenerator[Any]:
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
 

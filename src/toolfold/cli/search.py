@@ -40,7 +40,7 @@ def search(
     if json:
         import msgspec
 
-        document = {"total": answer.total, "hits": answer.hits}
+        document = {"total": answer.total, "hits": answer.rows()}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
     else:
         sys.stdout.write(answer.text.rstrip("\n") + "\n")

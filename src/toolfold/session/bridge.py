@@ -28,6 +28,7 @@ class Bridge:
         guards: Sequence[Guard],
         output: Output,
         heard: Callable[[Event], None] | None,
+        used: Callable[[str], None],
     ) -> None:
         self._catalog = catalog
         self._fleet = fleet
@@ -35,6 +36,7 @@ class Bridge:
         self._proceed = stack(guards, self._upstream)
         self._output = output
         self._heard = heard
+        self._used = used
         self.calls: list[ToolCall] = []
 
     async def answer(self, request: Request) -> Any:
@@ -90,7 +92,9 @@ class Bridge:
         return answer
 
     async def _upstream(self, request: ToolRequest) -> ToolResult:
-        return await self._fleet.call(request.tool.server, request.tool.name, request.arguments)
+        result = await self._fleet.call(request.tool.server, request.tool.name, request.arguments)
+        self._used(request.tool.server)
+        return result
 
     def _tell(self, event: Event) -> None:
         if self._heard is not None:
