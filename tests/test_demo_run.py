@@ -26,8 +26,8 @@ def toolfold_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     folder: Path = tmp_path_factory.mktemp("catalog")
-    tool = {"name": "add", "description": "Add two numbers.", "inputSchema": {"type": "object"}}
-    (folder / "one.json").write_text(json.dumps({"server": "one", "tools": [tool] * 5}))
+    tools = [{"name": name, "description": "A tool.", "inputSchema": {"type": "object"}} for name in "abcde"]
+    (folder / "one.json").write_text(json.dumps({"server": "one", "tools": tools}))
     done = toolfold_demo("--json", "--catalog", str(folder))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
