@@ -60,6 +60,6 @@ class Live:
 def conclude(result: RunResult) -> None:
     """What a live watcher has not seen yet: the last value, or the error."""
     if result.error is not None:
-        stderr().print(result.error, style="red", markup=False, highlight=False)
+        stderr().print(result.error, style="red", markup=False, highlight=False, soft_wrap=True)
     if result.output_file is not None:
-        stderr().print(f"The whole output is in {result.output_file} of session {result.session!r}.", markup=False)
+        stderr().print(f"The whole output is in {result.output_file} of session {result.session!r}.", markup=False, soft_wrap=True)

@@ -43,9 +43,9 @@ def main() -> None:
     except ToolfoldError as error:
         from toolfold.cli.console import stderr
 
-        stderr().print(f"[bold red]{error.message}[/]", markup=True, highlight=False)
+        stderr().print(error.message, style="bold red", markup=False, highlight=False, soft_wrap=True)
         if error.hint:
-            stderr().print(error.hint, markup=False, highlight=False)
+            stderr().print(error.hint, markup=False, highlight=False, soft_wrap=True)
         raise SystemExit(1) from None
 
 

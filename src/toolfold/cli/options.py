@@ -35,7 +35,7 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
         from toolfold.cli.console import stderr
 
         for problem in fold.loaded.problems:
-            stderr().print(f"config: {problem}", markup=False, highlight=False, style="yellow")
+            stderr().print(f"config: {problem}", markup=False, highlight=False, style="yellow", soft_wrap=True)
     return fold
 
 

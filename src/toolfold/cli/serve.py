@@ -17,7 +17,7 @@ _WARM_UP_DELAY = 0.3
 
 
 def register(app: typer.Typer) -> None:
-    app.command("serve", help=__doc__)(serve)
+    app.command("serve")(serve)
 
 
 def serve(
