@@ -62,4 +62,6 @@ def conclude(result: RunResult) -> None:
     if result.error is not None:
         stderr().print(result.error, style="red", markup=False, highlight=False, soft_wrap=True)
     if result.output_file is not None:
-        stderr().print(f"The whole output is in {result.output_file} of session {result.session!r}.", markup=False, soft_wrap=True)
+        stderr().print(
+            f"The whole output is in {result.output_file} of session {result.session!r}.", markup=False, soft_wrap=True
+        )

@@ -34,9 +34,7 @@ def make_server(fold: Toolfold, *, default_session: str | None = None) -> Server
     ) -> types.ListToolsResult:
         return types.ListToolsResult(tools=tools)
 
-    async def call_tool(
-        ctx: ServerRequestContext[Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    async def call_tool(ctx: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
         arguments = params.arguments or {}
         try:
             match params.name:
@@ -45,7 +43,9 @@ def make_server(fold: Toolfold, *, default_session: str | None = None) -> Server
                 case "run_code":
                     return await _run(fold, ctx, arguments, default_session)
                 case other:
-                    raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {other!r}. There are search_tools and run_code.")
+                    raise MCPError(
+                        types.INVALID_PARAMS, f"Unknown tool: {other!r}. There are search_tools and run_code."
+                    )
         except ToolfoldError as error:
             return _text(str(error), error=True)
 
