@@ -151,7 +151,7 @@ class _Writer:
 
     def _record(self, record: Record) -> None:
         needed = sum(item.required for item in record.fields)
-        total = needed > len(record.fields) - needed
+        total = 2 * needed >= len(record.fields)
         rows: list[tuple[list[str], str, str]] = []
         for item in record.fields:
             wrap = "" if item.required == total else ("Required" if item.required else "NotRequired")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -57,21 +57,38 @@ def write_tree(tools: Sequence[ToolDefinition], dest: Path) -> TreeReport:
     store = dest / _STORE
     link = dest / _LINK
     home = store / version
-    current = _current(link)
-    if current == version and (home / _MANIFEST).is_file():
+    if _current(link) == version and (home / _MANIFEST).is_file():
         return TreeReport(version, home / _LINK, 0, len(ordered), 0)
+    store.mkdir(parents=True, exist_ok=True)
+    with _alone(store):
+        return _replace(link, home, ordered, prints)
 
+
+def _replace(link: Path, home: Path, ordered: list[ToolDefinition], prints: list[str]) -> TreeReport:
+    store, version = home.parent, home.name
+    current = _current(link)
     before = _manifest(store / current) if current else {}
     files = _files(ordered, prints)
     tool_files = {path for path, (_, tool) in files.items() if tool is not None}
     written = sum(before.get(path) != files[path][0] for path in tool_files)
     removed = sum(_is_tool_file(path) and path not in tool_files for path in before)
     if not (home / _MANIFEST).is_file():
-        store.mkdir(parents=True, exist_ok=True)
         _build(home, files, store / current if current else None, before, ApiNames.of(ordered), ordered)
     _point(link, Path(_STORE) / version / _LINK)
     _prune(store, version)
     return TreeReport(version, home / _LINK, written, len(tool_files) - written, removed)
+
+
+@contextlib.contextmanager
+def _alone(store: Path) -> Generator[None]:
+    """One writer at a time, so that none removes the version that another is about to use."""
+    with (store / ".lock").open("w") as lock:
+        with contextlib.suppress(ImportError):
+            # Absent on Windows, where a second writer is not worth another mechanism.
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 _Files = dict[str, tuple[str, ToolDefinition | None]]
@@ -123,11 +140,8 @@ def _build(
         manifest = _Manifest({path: own for path, (own, _) in sorted(files.items())})
         (aside / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
         aside.chmod(0o755)
-        with contextlib.suppress(FileExistsError, OSError):
-            # Another process may have finished the same version first; its bytes are the same.
-            aside.rename(home)
-        if not (home / _MANIFEST).is_file():
-            raise OSError(f"could not write the API tree at {home}")
+        shutil.rmtree(home, ignore_errors=True)
+        aside.rename(home)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -77,8 +77,9 @@ class Tool(Generic[P, R]):
     def _signature(self) -> str:
         from inspect import signature
 
-        shown = str(signature(self.__wrapped__)).replace("Ellipsis", "...")
-        return f"{self.__name__}{shown.replace(f'{self.__module__}.', '')}"
+        shown = str(signature(self.__wrapped__)).replace(f"{self.__module__}.", "")
+        shown = shown.replace("Ellipsis", "...").replace("typing.", "")
+        return f"{self.__name__}{shown}"
 
     def __repr__(self) -> str:
         return f"<tool {self._signature()}>"

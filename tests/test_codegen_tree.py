@@ -1,0 +1,283 @@
+"""The API tree on disk and in a Python that imports it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.typed_api import run_with_tree, simple
+from toolfold.codegen import tree
+from toolfold.codegen.tree import write_tree
+from toolfold.definitions import ToolDefinition
+
+TOOLS = [
+    simple("create_issue", "github", owner_={"type": "string"}, repo_={"type": "string"}, labels={"type": "array"}),
+    simple("list-issues", "github", **{"If-Match": {"type": "string"}, "from": {"type": ["string", "null"]}}),
+    simple("self", "my server", self_={"type": "string"}, name={"type": "string"}, args={"type": "object"}),
+]
+
+
+def contents(dest: Path) -> dict[str, bytes]:
+    root = dest / "servers"
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def changed(tool: ToolDefinition, **fields: Any) -> ToolDefinition:
+    return msgspec.structs.replace(tool, **fields)
+
+
+# --- on disk
+
+
+def test_the_same_catalog_gives_the_same_bytes_in_any_order(tmp_path: Path) -> None:
+    one = write_tree(TOOLS, tmp_path / "one")
+    two = write_tree(TOOLS[::-1], tmp_path / "two")
+    assert one.version == two.version
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_nothing_changed_writes_nothing(tmp_path: Path) -> None:
+    first = write_tree(TOOLS, tmp_path)
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    again = write_tree(TOOLS, tmp_path)
+    assert (first.written, first.unchanged, first.removed) == (3, 0, 0)
+    assert (again.written, again.unchanged, again.removed) == (0, 3, 0)
+    assert again.version == first.version
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == stamps
+
+
+def test_only_the_changed_tool_is_written_again(tmp_path: Path) -> None:
+    write_tree(TOOLS, tmp_path)
+    kept = (tmp_path / "servers/github/list_issues.py").stat().st_ino
+    report = write_tree([changed(TOOLS[0], description="Other."), *TOOLS[1:]], tmp_path)
+    assert (report.written, report.unchanged, report.removed) == (1, 2, 0)
+    assert (tmp_path / "servers/github/list_issues.py").stat().st_ino == kept
+    assert "Other." in (tmp_path / "servers/github/create_issue.py").read_text()
+    assert "create_issue: Other." in (tmp_path / "servers/github/__init__.py").read_text()
+
+
+def test_a_tool_that_is_gone_leaves_no_file(tmp_path: Path) -> None:
+    write_tree(TOOLS, tmp_path)
+    report = write_tree(TOOLS[1:], tmp_path)
+    assert (report.written, report.unchanged, report.removed) == (0, 2, 1)
+    assert not (tmp_path / "servers/github/create_issue.py").exists()
+    assert write_tree([], tmp_path).removed == 2
+    assert list(contents(tmp_path)) == ["__init__.py", "__init__.pyi", "_call.py"]
+
+
+def test_an_incremental_tree_equals_a_fresh_one(tmp_path: Path) -> None:
+    write_tree(TOOLS, tmp_path / "old")
+    later = [*TOOLS[1:], simple("list_issues", "github"), simple("new", "third")]
+    write_tree(later, tmp_path / "old")
+    write_tree(later, tmp_path / "fresh")
+    assert contents(tmp_path / "old") == contents(tmp_path / "fresh")
+
+
+def test_a_reader_keeps_the_version_it_opened_and_the_link_moves_in_one_step(tmp_path: Path) -> None:
+    before = write_tree(TOOLS, tmp_path)
+    write_tree(TOOLS[:1], tmp_path)
+    assert (before.path / "my_server" / "self.py").is_file()
+    assert not (tmp_path / "servers" / "my_server").exists()
+    assert (tmp_path / "servers").is_symlink()
+
+
+def test_old_versions_do_not_pile_up(tmp_path: Path) -> None:
+    for number in range(8):
+        write_tree([changed(TOOLS[0], description=f"Version {number}.")], tmp_path)
+    assert len(list((tmp_path / ".trees").glob("[!.]*"))) == 3
+    assert "Version 7." in (tmp_path / "servers/github/create_issue.py").read_text()
+
+
+def test_a_write_that_fails_leaves_the_old_tree_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tree(TOOLS, tmp_path)
+    before = contents(tmp_path)
+    render = tree.render.module
+
+    def breaks(names: Any, tool: ToolDefinition) -> str:
+        if tool.name == "self":
+            raise OSError("the disk is full")
+        return render(names, tool)
+
+    monkeypatch.setattr(tree.render, "module", breaks)
+    with pytest.raises(OSError, match="disk is full"):
+        write_tree([changed(tool, description="New.") for tool in TOOLS], tmp_path)
+    assert contents(tmp_path) == before
+    assert [path.name for path in (tmp_path / ".trees").iterdir() if path.name.startswith(".new")] == []
+
+
+def test_two_writers_at_once_both_end_with_a_whole_tree(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from tests.test_codegen_tree import TOOLS, changed;"
+        "from toolfold.codegen.tree import write_tree;"
+        "[write_tree([changed(t, description=f'D{n}.') for t in TOOLS], Path(sys.argv[1])) for n in range(20)]"
+    )
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path)], stderr=subprocess.PIPE, cwd=Path(__file__).parents[1]
+        )
+        for _ in range(2)
+    ]
+    for writer in writers:
+        _, problems = writer.communicate(timeout=60)
+        assert writer.returncode == 0, problems.decode()
+    write_tree([changed(tool, description="D19.") for tool in TOOLS], tmp_path)
+    write_tree([changed(tool, description="D19.") for tool in TOOLS], tmp_path / "alone")
+    assert contents(tmp_path) == contents(tmp_path / "alone")
+
+
+# --- imported
+
+
+def test_keywords_and_one_dict_arrive_under_their_wire_names(tmp_path: Path) -> None:
+    write_tree(TOOLS, tmp_path)
+    answer = run_with_tree(
+        tmp_path,
+        """
+from servers.github import create_issue, list_issues
+from servers.my_server import self
+async def main():
+    return [
+        await create_issue(owner="o", repo="r"),
+        await create_issue({"owner": "o", "repo": "r", "anything": [1, {"x": None}]}),
+        await list_issues(If_Match="x", from_=None),
+        await list_issues({"If-Match": "x", "from": None}),
+        await list_issues({"If_Match": "x"}),
+        await list_issues(If_Match=..., from_="f"),
+        await self(self="s", name="n", args={"kwargs": 1}),
+    ]
+answer = asyncio.run(main())
+""",
+    )
+    assert answer == [
+        ["github", "create_issue", {"owner": "o", "repo": "r"}],
+        ["github", "create_issue", {"owner": "o", "repo": "r", "anything": [1, {"x": None}]}],
+        ["github", "list-issues", {"If-Match": "x", "from": None}],
+        ["github", "list-issues", {"If-Match": "x", "from": None}],
+        ["github", "list-issues", {"If-Match": "x"}],
+        ["github", "list-issues", {"from": "f"}],
+        ["my server", "self", {"self": "s", "name": "n", "args": {"kwargs": 1}}],
+    ]
+
+
+def test_a_wrong_call_is_told_the_signature(tmp_path: Path) -> None:
+    write_tree(TOOLS, tmp_path)
+    answer = run_with_tree(
+        tmp_path,
+        """
+from servers.github import create_issue
+answer = []
+for call in (
+    lambda: create_issue(owner="o"),
+    lambda: create_issue(owner="o", repo="r", lables=[]),
+    lambda: create_issue("o", "r"),
+    lambda: create_issue({"owner": "o"}, repo="r"),
+):
+    try:
+        call()
+    except TypeError as error:
+        answer.append(str(error))
+""",
+    )
+    signature = "create_issue(*, owner: str, repo: str, labels: list[Any] = ...) -> Any"
+    assert answer == [
+        f"create_issue() misses 'repo': {signature}",
+        f"create_issue() does not know 'lables': {signature}",
+        f"use keywords or one dict: {signature}",
+        f"use keywords or one dict: {signature}",
+    ]
+
+
+def test_importing_one_tool_loads_one_tool(tmp_path: Path) -> None:
+    write_tree([simple(f"tool_{n}", "big") for n in range(50)], tmp_path)
+    answer = run_with_tree(
+        tmp_path,
+        "from servers.big import tool_7\nanswer = [n for n in sys.modules if n.startswith('servers.')]",
+    )
+    assert sorted(answer) == ["servers._call", "servers.big", "servers.big.tool_7"]
+
+
+def test_every_way_to_import_gives_the_same_tool(tmp_path: Path) -> None:
+    write_tree(TOOLS, tmp_path)
+    answer = run_with_tree(
+        tmp_path,
+        """
+import servers.github.create_issue
+import servers, servers.github as gh
+from servers import github
+from servers.github import *
+from servers.github.create_issue import create_issue as deep
+tools = [servers.github.create_issue, gh.create_issue, github.create_issue, create_issue, deep]
+answer = [len(set(map(id, tools))), callable(list_issues), servers.my_server.self.name]
+""",
+    )
+    assert answer == [1, True, "self"]
+
+
+def test_help_print_and_signature_tell_how_to_call_it(tmp_path: Path) -> None:
+    nested = {"type": "object", "properties": {"city": {"type": "string", "description": "Where"}}}
+    write_tree([simple("visit", "s", place_=nested, when={"type": "string", "description": "A day"})], tmp_path)
+    answer = run_with_tree(
+        tmp_path,
+        """
+import inspect, pydoc
+from servers.s import visit
+answer = [pydoc.plain(pydoc.render_doc(visit)), str(visit), repr(visit), str(inspect.signature(visit)), visit.__name__]
+""",
+    )
+    helped, printed, shown, signature, name = answer
+    for text in (helped, printed):
+        assert "class Place(TypedDict, total=False):" in text
+        assert "city: str  # Where" in text
+        assert "async def visit(" in text
+        assert "when: A day" in text
+    assert shown == "<tool visit(*, place: Place, when: str = ...) -> Any>"
+    assert signature.startswith("(*, place: servers.s.visit.Place, when: str = Ellipsis)")
+    assert name == "visit"
+
+
+def test_the_packages_are_an_index_with_a_line_per_tool(tmp_path: Path) -> None:
+    write_tree(TOOLS, tmp_path)
+    answer = run_with_tree(
+        tmp_path,
+        """
+import servers, servers.github
+problems = []
+for name in ("creat_issue", "nothing_like_it"):
+    try:
+        getattr(servers.github, name)
+    except AttributeError as error:
+        problems.append(str(error))
+answer = [servers.__doc__, servers.github.__doc__, dir(servers), servers.github.__all__, problems]
+""",
+    )
+    top, index, names, tools, problems = answer
+    assert top.endswith("github: 2\nmy_server: 1\n")
+    assert "create_issue: Does it.\nlist_issues: Does it." in index
+    assert names == ["github", "my_server"]
+    assert tools == ["create_issue", "list_issues"]
+    assert problems[0] == "servers.github has no 'creat_issue'. Did you mean create_issue or list_issues?"
+    assert problems[1] == "servers.github has no 'nothing_like_it'"
+
+
+def test_a_forgotten_await_is_reported_under_the_tools_name(tmp_path: Path) -> None:
+    write_tree(TOOLS, tmp_path)
+    answer = run_with_tree(
+        tmp_path,
+        "from servers.github import create_issue\ncall = create_issue(owner='o', repo='r')\n"
+        "answer = call.__qualname__\ncall.close()",
+    )
+    assert answer == "create_issue"
+
+
+def test_the_tree_can_be_imported_without_a_sandbox(tmp_path: Path) -> None:
+    write_tree(TOOLS, tmp_path)
+    script = "from servers.github import create_issue; print(create_issue)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("async def create_issue("), done.stderr
