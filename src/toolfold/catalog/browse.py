@@ -15,6 +15,7 @@ from toolfold.codegen.names import ApiNames
 
 _SERVER = re.compile(r"""(?:^|\s)server:\s*(?:"([^"]*)"|(\S*))""", re.IGNORECASE)
 _PAGE = re.compile(r"(?:^|\s)page:\s*(\d{1,6})\b", re.IGNORECASE)
+_MARKUP = re.compile(r"^[#*>\-\s]+|</?[A-Za-z][^<>]{0,40}>|[*`]", re.MULTILINE)
 _LINE = 70
 _SHORT_LINE = 36
 _MANY = 30
@@ -98,7 +99,7 @@ def _server_line(server: ServerInfo, entries: Sequence[Entry], width: int) -> st
     label = f"{text.one_line(server.name, 80)} ({', '.join(counts)})"
     if server.missing and not entries:
         return f"{label}: not listed yet"
-    said = text.first_sentence(server.instructions, width) if server.instructions else ""
+    said = text.first_sentence(_MARKUP.sub("", server.instructions[:2000]), width)
     if not said:
         # Without words of its own, a server is best described by what it can do.
         step = max(1, len(entries) // 3)

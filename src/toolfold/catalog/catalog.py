@@ -6,6 +6,7 @@ beside them. All of it is rebuilt from the definitions whenever it is missing or
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b
@@ -29,6 +30,11 @@ __all__ = ["Allow", "Answer", "Catalog", "Definitions", "Detail", "Entry", "Hit"
 
 _T = TypeVar("_T")
 _SHOWN = 60
+_LONGEST_NAME = 200
+_IDENTIFIER = re.compile(r"[_./:-]|[a-z][A-Z]")
+"""What tells a name from a word."""
+_ALMOST = 0.5
+"""How much of a name must be there for a misspelling of it."""
 
 
 class Definitions(Sequence[_T]):
@@ -200,19 +206,29 @@ class Catalog:
     ) -> Answer:
         if not visible:
             return _nothing_known(servers)
-        named = [tool for tool in self._state.written.matches(query[:300]) if allow is None or allow(tool)]
+        named, why = self._named(query, allow)
         count = MOST if limit is None or limit < 1 else min(limit, MOST)
         found = self._search_engine().find(query, min(count, 60) if limit is None else count, allow, explain)
         ranked = [Hit(one.entry, self.names, score=one.score, why=one.why) for one in found.ranked]
         best = max((hit.score for hit in ranked), default=0.0)
         first = {(tool.server, tool.name) for tool in named}
-        exact = [Hit(tool, self.names, score=best + 1, why=["exact name"] if explain else ()) for tool in named]
+        exact = [Hit(tool, self.names, score=best + 1, why=[why] if explain else ()) for tool in named]
         hits = exact + [hit for hit in ranked if hit.kind != "tool" or (hit.server, hit.name) not in first]
         total = max(found.total, len(hits))
         if hits:
             shown = fitting(hits, detail, limit)
             return Answer(shown, total, told(shown, detail, before=f"{len(shown)} of {total:,} matches:"))
         return self._nearest(query, detail, limit, allow, servers)
+
+    def _named(self, query: str, allow: Allow | None) -> tuple[list[Entry], str]:
+        """The tools that a query names outright or all but; a sentence names none."""
+        if any(map(str.isspace, query)) or len(query) > _LONGEST_NAME:
+            return [], ""
+        exact = [tool for tool in self._state.written.matches(query) if allow is None or allow(tool)]
+        if exact or not _IDENTIFIER.search(query):
+            return exact, "exact name"
+        near = self._state.written.nearest(query, 10, least=_ALMOST)
+        return [tool for tool in near if allow is None or allow(tool)][:3], "nearest name"
 
     def _nearest(
         self, query: str, detail: Detail, limit: int | None, allow: Allow | None, servers: Sequence[ServerInfo]
@@ -281,7 +297,7 @@ class _State:
 
     @cached_property
     def written(self) -> WrittenNames:
-        return WrittenNames(self.of_kind["tool"], self.names)
+        return WrittenNames(self.of_kind["tool"], self.tools, self.names)
 
     @cached_property
     def servers(self) -> list[ServerInfo]:

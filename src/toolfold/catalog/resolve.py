@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from toolfold.catalog.entries import Entry
 from toolfold.codegen.names import ApiNames
@@ -18,21 +19,29 @@ _LONGEST_SHOWN = 80
 class WrittenNames:
     """Every way to write a tool's name, over one state of the catalog."""
 
-    def __init__(self, tools: Sequence[Entry], names: ApiNames) -> None:
-        self._names = names
+    def __init__(self, tools: Sequence[Entry], exact: Mapping[tuple[str, str], Entry], names: ApiNames) -> None:
         self._tools = tools
-        self._exact: dict[tuple[str, str], Entry] = {}
-        self._loose: dict[tuple[str, str], list[Entry]] = {}
-        self._bare: dict[str, list[Entry]] = {}
-        for tool in tools:
-            function = names.function(tool.server, tool.name)
-            self._exact[tool.server, tool.name] = tool
-            self._bare.setdefault(tool.name, []).append(tool)
-            if function != tool.name:
-                self._bare.setdefault(function, []).append(tool)
-            for server in {_folded(tool.server), _folded(names.server(tool.server))}:
+        self._exact = exact
+        self._names = names
+
+    @cached_property
+    def _bare(self) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {}
+        for tool in self._tools:
+            for name in {tool.name, self._names.function(tool.server, tool.name)}:
+                found.setdefault(name, []).append(tool)
+        return found
+
+    @cached_property
+    def _loose(self) -> dict[tuple[str, str], list[Entry]]:
+        """By names without their case and punctuation: `chrome-devtools.takeScreenshot` is not far from its name."""
+        found: dict[tuple[str, str], list[Entry]] = {}
+        for tool in self._tools:
+            function = self._names.function(tool.server, tool.name)
+            for server in {_folded(tool.server), _folded(self._names.server(tool.server))}:
                 for name in {_folded(tool.name), _folded(function)}:
-                    self._loose.setdefault((server, name), []).append(tool)
+                    found.setdefault((server, name), []).append(tool)
+        return found
 
     def find(self, written: str) -> Entry:
         """The one tool that `written` names; UnknownTool with the nearest names otherwise."""
@@ -67,8 +76,8 @@ class WrittenNames:
                     return loose
         return []
 
-    def nearest(self, written: str, count: int = _SHOWN) -> list[Entry]:
-        """The tools whose names look most like `written`, nearest first; none that look nothing like it."""
+    def nearest(self, written: str, count: int = _SHOWN, *, least: float = 0.2) -> list[Entry]:
+        """The tools whose names look most like `written`, nearest first; none that look less like it than `least`."""
         wanted = _folded(written.strip()[:200])
         pieces = _trigrams(wanted)
         if not wanted:
@@ -79,7 +88,7 @@ class WrittenNames:
             score = max(_overlap(pieces, _trigrams(name)), _overlap(pieces, _trigrams(whole)))
             if name.startswith(wanted):
                 score += 0.5
-            if score >= 0.2:
+            if score >= least:
                 scored.append((-score, whole, tool))
         scored.sort(key=lambda one: one[:2])
         return [tool for _, _, tool in scored[:count]]

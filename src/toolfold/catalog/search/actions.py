@@ -17,12 +17,19 @@ for _place, _line in enumerate(lexicon.lines("actions")):
     for _verb in _line:
         _OF[_verb] = _OF.get(_verb, 0) | 1 << _place
 _VERBS = lexicon.words("verbs") | _OF.keys()
+_NOUNS = lexicon.words("nouns")
 _PREAMBLE = lexicon.words("preamble")
 
 
-def of_name(name: Sequence[str], description: Sequence[str]) -> int:
-    """The actions of a tool as bits: its name's first verb, and the verb its description opens with."""
-    bits = next((_OF[word] for word in name if word in _OF), 0)
+def of_entry(name: Sequence[str], server: Sequence[str], description: Sequence[str]) -> int:
+    """The actions of an entry as bits: the verb its name opens with or else holds, and its description's first word.
+
+    A name often begins with its server's (`slack_post_message`), and later words are often things (`chat_message`).
+    """
+    own = [word for word in name if word not in server] or list(name)
+    bits = _OF.get(own[0], 0) if own else 0
+    if not bits:
+        bits = next((_OF[word] for word in own[1:] if word in _OF and word not in _NOUNS), 0)
     for word in description[:1]:
         bits |= _OF.get(word, 0) or _OF.get(word.removesuffix("s"), 0) or _OF.get(word.removesuffix("es"), 0)
     return bits

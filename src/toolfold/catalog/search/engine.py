@@ -71,12 +71,11 @@ class Engine:
         if allow is not None:
             mask = np.fromiter((allow(entry) for entry in self._entries), np.bool_, len(self._entries))
         ranking = ranker.rank(query, count, mask)
-        several = len({one.intent for one in ranking.order}) > 1
         found = [
             Found(
                 self._entries[one.place],
                 one.score,
-                reasons(self._entries[one.place], one, ranking, self._words, several=several) if explain else [],
+                reasons(self._entries[one.place], one, ranking, self._words) if explain else [],
             )
             for one in ranking.order
         ]

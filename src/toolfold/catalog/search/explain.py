@@ -5,11 +5,12 @@ from __future__ import annotations
 from toolfold.catalog.entries import Entry
 from toolfold.catalog.search import actions
 from toolfold.catalog.search.fields import field_words
-from toolfold.catalog.search.ranker import Ranked, Ranking
+from toolfold.catalog.search.ranker import Ranking
+from toolfold.catalog.search.turns import Ranked
 from toolfold.catalog.search.words import Words
 
 
-def reasons(entry: Entry, ranked: Ranked, ranking: Ranking, words: Words, *, several: bool) -> list[str]:
+def reasons(entry: Entry, ranked: Ranked, ranking: Ranking, words: Words) -> list[str]:
     """One reason a line: the words that matched and where, likeness of meaning, the action, the part of the request."""
     fields = field_words(entry, words)
     stems = {field: {words.stem(word) for word in found} for field, found in fields.items()}
@@ -24,10 +25,11 @@ def reasons(entry: Entry, ranked: Ranked, ranking: Ranking, words: Words, *, sev
                 break
     if ranking.likeness is not None:
         said.append(f"meaning {float(ranking.likeness[ranked.place]):.2f}")
-    wanted = actions.of_request(words.split(ranked.intent))
-    does = actions.of_name(fields.get("name", ()), fields.get("description", ()))
+    part = ranking.parts[ranked.line]
+    wanted = actions.of_request(words.split(part))
+    does = actions.of_entry(fields.get("name", ()), fields.get("server", ()), fields.get("description", ()))
     if wanted & does:
         said.append(f"action {', '.join(actions.named(wanted & does))}")
-    if several:
-        said.append(f"for {ranked.intent[:60]!r}")
+    if len(ranking.parts) > 1:
+        said.append(f"for {part[:60]!r}")
     return said

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 from toolfold.catalog.entries import Entry
-from toolfold.catalog.search import actions
+from toolfold.catalog.search import actions, lexicon
 from toolfold.catalog.search.words import STOPWORDS, Words
 
-ANALYSIS = "1"
+ANALYSIS = "2"
 """Change it when rows made from the same entry would come out differently: stored indexes are then made anew."""
 
 
@@ -39,7 +39,11 @@ FIELDS = {
     "parameters": Field(0.5, 10, 0.6, 0.3),
     "parameter docs": Field(0.4, 60, 0.6, 0.2),
     "values": Field(0.3, 15, 0.6, 0.0),
+    "about": Field(0.6, 6, 0.3, 0.3),
 }
+"""`about` is not the entry's own: it is what its server's or its own name is known for."""
+
+_PRODUCTS = {line[0]: line[1:] for line in lexicon.lines("products")}
 _DESCRIPTION = 2000
 _DOCS = 3000
 _VALUES = 500
@@ -76,7 +80,11 @@ def field_words(entry: Entry, words: Words) -> dict[str, list[str]]:
     texts["parameters"] = " ".join(names)
     texts["parameter docs"] = " ".join(docs)[:_DOCS]
     texts["values"] = " ".join(values)[:_VALUES]
-    return {field: words.split(text) for field, text in texts.items() if text}
+    found = {field: words.split(text) for field, text in texts.items() if text}
+    products = dict.fromkeys(word for field in ("server", "name") for word in found.get(field, ()) if word in _PRODUCTS)
+    if products:
+        found["about"] = [word for product in products for word in _PRODUCTS[product]]
+    return found
 
 
 def row(entry: Entry, words: Words) -> Row:
@@ -94,7 +102,7 @@ def row(entry: Entry, words: Words) -> Row:
             size = math.sqrt(sum(value * value for value in topical.values()))
             for word, value in topical.items():
                 meaning[word] = meaning.get(word, 0.0) + about.meaning * value / size
-    bits = actions.of_name(fields.get("name", ()), fields.get("description", ()))
+    bits = actions.of_entry(fields.get("name", ()), fields.get("server", ()), fields.get("description", ()))
     return Row(list(match), list(match.values()), [meaning.get(word, 0.0) for word in match], bits)
 
 

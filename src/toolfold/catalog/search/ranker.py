@@ -25,6 +25,7 @@ from toolfold.catalog.entries import Entry
 from toolfold.catalog.search import actions, hints, intents
 from toolfold.catalog.search.index import Index
 from toolfold.catalog.search.thesaurus import Thesaurus
+from toolfold.catalog.search.turns import Ranked, in_turns
 from toolfold.catalog.search.typos import Neighbours
 from toolfold.catalog.search.vectors import Meanings, Vectors
 from toolfold.catalog.search.words import FAINT, STOPWORDS, Words, picture_words
@@ -62,14 +63,10 @@ class Evidence(NamedTuple):
     """(stem, weight, why it stands for the word), the strongest first."""
 
 
-class Ranked(NamedTuple):
-    place: int
-    score: float
-    intent: str
-
-
 class Ranking(NamedTuple):
     order: list[Ranked]
+    parts: list[str]
+    """The things that the request asks for; `Ranked.line` counts them."""
     total: int
     """Entries that match at all."""
     because: dict[str, Evidence]
@@ -99,6 +96,7 @@ class Ranker:
             [place for place, server in enumerate(servers) if place == 0 or server != servers[place - 1]], np.intp
         )
         self._server_size = np.diff(np.append(self._server_start, len(servers)))
+        self._servers: list[int] = np.repeat(np.arange(len(self._server_start)), self._server_size).tolist()
         self._best = np.zeros(index.size, np.float32)
         self._evidence: OrderedDict[str, Evidence] = OrderedDict()
         self._held = 0
@@ -111,7 +109,7 @@ class Ranker:
         texts = [query] if len(parts) == 1 else [query, *parts]
         bags = [self._bag(text) for text in texts]
         if self._index.size == 0 or not bags[0]:
-            return Ranking([], 0, {}, None)
+            return Ranking([], parts, 0, {}, None)
         because = {word: self._find(word) for word in bags[0]}
         for word in {word for bag in bags[1:] for word in bag} - because.keys():
             because[word] = self._find(word)
@@ -143,7 +141,8 @@ class Ranker:
             matches &= allowed
             acting[:, ~allowed] = -np.inf
         acting[:, ~matches] = -np.inf
-        return Ranking(_in_turns(acting, parts, count), int(matches.sum()), because, likeness)
+        order = in_turns(acting, self._servers, count)
+        return Ranking(order, parts, int(matches.sum()), because, likeness)
 
     # Words
 
@@ -269,29 +268,3 @@ def _scale(lines: NDArray[Any]) -> None:
     """Divide each line by its largest value, so that lines can be added."""
     most = lines.max(axis=1, keepdims=True)
     np.divide(lines, most, out=lines, where=most > 0)
-
-
-def _in_turns(lines: Floats, parts: list[str], count: int) -> list[Ranked]:
-    """The best of each line in turn, none twice; a single line is simply its best."""
-    # Sums of floats differ in their last bits between machines; what is equal to five digits goes by catalog order.
-    lines = np.round(lines, 5)
-    tops: list[list[int]] = []
-    for line in lines:
-        wanted = min(count * len(parts), len(line))
-        threshold = np.partition(line, -wanted)[-wanted] if wanted < len(line) else -np.inf
-        candidates = np.flatnonzero((line >= threshold) & (line > -np.inf))
-        tops.append(candidates[np.argsort(-line[candidates], kind="stable")].tolist())
-    taken: dict[int, Ranked] = {}
-    turns = [iter(top) for top in tops]
-    while turns and len(taken) < count:
-        for which, turn in list(enumerate(turns)):
-            place = next((place for place in turn if place not in taken), None)
-            if place is None:
-                continue
-            taken[place] = Ranked(place, float(lines[which][place]), parts[which])
-            if len(taken) == count:
-                break
-        else:
-            if all(place in taken for top in tops for place in top):
-                break
-    return list(taken.values())

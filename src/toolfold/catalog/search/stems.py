@@ -19,6 +19,7 @@ _BRITISH = (
     ("isation", "ization"), ("ising", "izing"), ("ised", "ized"), ("iser", "izer"), ("ises", "izes"), ("ise", "ize"),
     ("ysing", "yzing"), ("ysed", "yzed"), ("yse", "yze"), ("ours", "ors"), ("our", "or"),
 )  # fmt: skip
+_UNSTEMMED = lexicon.words("unstemmed")
 _NOT_BRITISH = lexicon.words("not_british")
 _STEP_2 = (
     ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("abli", "able"),
@@ -35,7 +36,7 @@ _STEP_4 = (
 
 def stem(word: str) -> str:
     """The stem of a lower-case word. Short words, numbers and other scripts are left as they are."""
-    if len(word) <= 3 or not (word.isascii() and word.isalpha()):
+    if len(word) <= 3 or word in _UNSTEMMED or not (word.isascii() and word.isalpha()):
         return word
     if word not in _NOT_BRITISH:
         word = _respelt(word)

@@ -17,6 +17,9 @@ _PART = 0.6
 """Each word of a phrase says only a part of it."""
 
 
+_Key = tuple[str, ...]
+
+
 class Thesaurus(NamedTuple):
     words: dict[str, dict[str, float]]
     """Stem → stems that mean much the same, with how much."""
@@ -30,9 +33,10 @@ def load() -> Thesaurus:
 
 def of_groups(groups: list[list[str]]) -> Thesaurus:
     """Groups of words that stand for each other; a phrase of two words is written with `-` between them."""
-    found: dict[tuple[str, ...], dict[str, float]] = {}
+    found: dict[_Key, dict[str, float]] = {}
+    keys = {word: tuple(stem(part) for part in word.split("-")) for group in groups for word in group}
     for group in groups:
-        stems = [tuple(stem(part) for part in word.split("-")) for word in group]
+        stems = [keys[word] for word in group]
         for other in stems[1:]:
             _add(found, other, stems[0], _TO_HEAD)
             _add(found, stems[0], other, _FROM_HEAD)

@@ -15,7 +15,7 @@ class Neighbours:
     """Finds spellings within one edit (two for long words), where a swap of neighbours is one edit."""
 
     def __init__(self, spellings: Sequence[str]) -> None:
-        self._spellings = [word for word in spellings if len(word) >= _SHORTEST - 1 and word.isalpha()]
+        self._spellings = [word for word in spellings if len(word) >= _SHORTEST and word.isalpha()]
         self._lengths = np.array([len(word) for word in self._spellings], np.int16)
         self._letters = np.array([_letters(word) for word in self._spellings], np.uint32)
 
