@@ -75,7 +75,7 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
 
 def backends() -> dict[str, list[Opener]]:
     """The ways to each backend by its name in the settings, the strongest first."""
-    return {"bubblewrap": [_bubblewrap], "container": [_podman, _docker]}
+    return {"bubblewrap": [_bubblewrap], "container": [_podman, _docker], "monty": [_monty]}
 
 
 async def _proved(candidate: Candidate, data_dir: Path, *, live: bool) -> str:
@@ -141,6 +141,17 @@ async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Pat
         return found.title
 
     return Candidate(backend, title, f"{found.title} {backend.image} {found.user()}")
+
+
+async def _monty(settings: SandboxSettings, data_dir: Path) -> Candidate:
+    from toolfold.sandbox import monty
+
+    binary, version = monty.find_monty()
+
+    async def title() -> str:
+        return f"Monty {version}, a subset of Python whose interpreter is the only wall"
+
+    return Candidate(monty.Monty(settings, binary), title, f"{binary} {version}", monty.PROBE)
 
 
 def _find_bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:

@@ -92,7 +92,7 @@ class Programs:
         result: dict[str, Any] = {"error": error}
         if value is not None and not error:
             self._main.__dict__["_"] = value
-            result |= _present(value)
+            result |= present(value)
         return result
 
     def names(self) -> list[str]:
@@ -230,7 +230,7 @@ def _advice(problem: BaseException) -> str:
     return ""
 
 
-def _present(value: Any) -> dict[str, Any]:
+def present(value: Any) -> dict[str, Any]:
     """The last expression: as data where it is JSON, and as the text a notebook would show."""
     try:
         shown = value if isinstance(value, str) else repr(value)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import itertools
 import json
 import mimetypes
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from typing import Any
 from .channel import ToolError, warn
 
 FILES = Path("workspace/files")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class File:
@@ -73,11 +77,27 @@ def keep(part: dict[str, Any], stem: str) -> File:
     suffix = mimetypes.guess_extension(mime_type) or ".bin"
     if not Path(name).suffix:
         name += suffix
-    FILES.mkdir(parents=True, exist_ok=True)
-    path = FILES / name
-    number = 1
-    while path.exists():
-        number += 1
-        path = FILES / f"{Path(name).stem}-{number}{Path(name).suffix}"
-    path.write_bytes(data)
-    return File(str(path), mime_type, len(data))
+    handle, name = _create(name)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    return File(f"{FILES}/{name}", mime_type, len(data))
+
+
+def _create(name: str) -> tuple[int, str]:
+    """A new file in `FILES`, under this name or a similar one. No link that lies on the way is followed."""
+    workspace = os.open(FILES.parent, _FOLDER)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(FILES.name, dir_fd=workspace)
+        folder = os.open(FILES.name, _FOLDER, dir_fd=workspace)
+    finally:
+        os.close(workspace)
+    try:
+        stem, suffix = Path(name).stem, Path(name).suffix
+        for number in itertools.count(2):
+            with contextlib.suppress(FileExistsError):
+                return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder), name
+            name = f"{stem}-{number}{suffix}"
+    finally:
+        os.close(folder)
+    raise AssertionError("numbers do not end")

@@ -1,0 +1,57 @@
+"""The process's life: open the channel and the interpreter, say ready, run what the host sends until it goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from toolfold.sandbox.guest.toolfold_guest.channel import open_channel
+from toolfold.sandbox.monty_worker.functions import Functions
+from toolfold.sandbox.monty_worker.interpreter import Interpreter
+from toolfold.sandbox.monty_worker.tree import Tree
+
+
+def main() -> NoReturn:
+    try:
+        _serve(json.loads(sys.argv[1]))
+    finally:
+        # However this ends, the interpreter beside us ends too: it may be busy and would not notice.
+        sys.stdout.flush()
+        os.killpg(0, signal.SIGKILL)
+    raise SystemExit
+
+
+def _serve(options: dict[str, object]) -> None:
+    room, api = Path(str(options["room"])), Path(str(options["api"]))
+    os.chdir(room)
+    channel = open_channel(int(str(options["channel"])))
+    channel.before_send = sys.stdout.flush
+
+    def say(words: str) -> None:
+        sys.stdout.write(words)
+        sys.stdout.flush()
+
+    tree = Tree(api)
+    interpreter = Interpreter(
+        str(options["binary"]),
+        room,
+        api,
+        tree,
+        Functions(channel, tree, say),
+        memory=int(str(options["memory"])),
+        disk=int(str(options["disk"])),
+    )
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    loop.run_until_complete(interpreter.open())
+    channel.send({"t": "ready"})
+    while not interpreter.over:
+        frame = channel.receive()
+        if frame.get("t") == "run":
+            done = loop.run_until_complete(interpreter.run(frame["code"], say))
+            channel.send({"t": "done", **done})

@@ -1,0 +1,62 @@
+"""What is read in a program's text, and the one thing that is changed in it before Monty sees it."""
+
+from __future__ import annotations
+
+import ast
+
+_OURS = {"toolfold", "client"}
+_ERROR = "ToolError"
+STAND_IN = "RuntimeError"
+"""Monty's programs can neither define nor be given an exception class; a tool's failure is one of theirs."""
+
+
+def with_tool_error(code: str, tree: ast.Module) -> str:
+    """`from toolfold import ToolError` becomes `ToolError = RuntimeError`. Every line keeps its number."""
+    lines = code.splitlines()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or node.module not in _OURS or node.end_lineno is None:
+            continue
+        errors = [alias.asname or alias.name for alias in node.names if alias.name == _ERROR]
+        if not errors:
+            continue
+        others = [ast.unparse(alias) for alias in node.names if alias.name != _ERROR]
+        parts = [f"from {node.module} import {', '.join(others)}"] if others else []
+        parts += [f"{name} = {STAND_IN}" for name in errors]
+        first, last = node.lineno - 1, node.end_lineno - 1
+        head = lines[first].encode()[: node.col_offset].decode()
+        tail = lines[last].encode()[node.end_col_offset :].decode()
+        lines[first : last + 1] = [head + "; ".join(parts) + tail, *[""] * (last - first)]
+    return "\n".join(lines)
+
+
+def names(tree: ast.Module) -> set[str]:
+    """What a program's top level binds."""
+    found: set[str] = set()
+    for node in _same_scope(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+    return {name for name in found if not name.startswith("_")}
+
+
+def _same_scope(tree: ast.Module) -> list[ast.AST]:
+    inner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+    inner = inner | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+    found: list[ast.AST] = []
+    todo: list[ast.AST] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        found.append(node)
+        if not isinstance(node, inner):
+            todo.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def last_call(tree: ast.Module) -> tuple[str, int] | None:
+    """The name and line of the call that is the program's last expression, if that is what it is."""
+    if tree.body and isinstance(final := tree.body[-1], ast.Expr) and isinstance(final.value, ast.Call):
+        return ast.unparse(final.value.func), final.lineno
+    return None
