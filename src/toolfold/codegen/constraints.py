@@ -71,10 +71,10 @@ def _own(node: dict[str, Any], *, deep: bool = True) -> list[str]:
     pattern = node.get("pattern")
     if isinstance(pattern, str) and format_ not in _FORMATS_THAT_SAY_IT:
         short = len(pattern) <= _LONGEST_PATTERN
-        found.append(f"pattern {one_line(pattern)}" if short else "has a pattern")
+        found.append(f"pattern {one_line(pattern)}".strip() if short else "has a pattern")
     if node.get("deprecated") is True:
         found.append("deprecated")
-    return [*found, *_examples(node)]
+    return [note for note in [*found, *_examples(node)] if note.strip()]
 
 
 def _choices(node: dict[str, Any], type_: Type) -> list[str]:

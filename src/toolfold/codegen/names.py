@@ -11,6 +11,7 @@ import builtins
 import keyword
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Set
+from functools import partial
 from hashlib import blake2s
 
 from toolfold.definitions import ToolDefinition
@@ -19,6 +20,8 @@ from toolfold.definitions import ToolDefinition
 _LONGEST = 60
 _LONGEST_ARGUMENT = 200
 _BUILTINS = frozenset(name for name in dir(builtins) if not name.startswith("_"))
+# What a tool's module itself needs, so no function in it may be called that.
+MODULE_NAMES = frozenset({"Any", "Literal", "NotRequired", "Required", "TypeAlias", "TypedDict", "Union", "tool"})
 # Scripts whose letters look like Latin ones: inside a word of Latin letters they are there to deceive.
 _LOOKALIKES = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "OSAGE", "DESERET")
 
@@ -44,7 +47,11 @@ class ApiNames:
         for tool in tools:
             by_server.setdefault(tool.server, {})[tool.name] = None
         modules = distinct(by_server, fallback="server")
-        return cls(modules, {server: distinct(names, fallback="tool") for server, names in by_server.items()})
+        avoid = _BUILTINS | MODULE_NAMES
+        return cls(
+            modules,
+            {server: distinct(names, fallback="tool", avoid=avoid) for server, names in by_server.items()},
+        )
 
     def server(self, server: str) -> str:
         """The module's name under `servers/`; KeyError for a server that has no tools here."""
@@ -96,7 +103,7 @@ def distinct(
     Of the names that would meet, the one that already is the identifier keeps it. Every other one ends in a piece
     of its own hash, so its name does not depend on how many others there are.
     """
-    legal = legal or _is_public
+    legal = legal or partial(_is_public, avoid=avoid)
     names = dict.fromkeys(originals)
     wanted = {name: name if legal(name) else identifier(name, fallback, avoid) for name in names}
     groups: dict[str, list[str]] = {}
@@ -157,16 +164,16 @@ def _legible(c: str, *, latin: bool) -> str:
     return c
 
 
-def _is_public(name: str) -> bool:
+def _is_public(name: str, avoid: Set[str]) -> bool:
     """Whether `name` can stand for a module or function as it is."""
     if not name.isascii():
-        return name == identifier(name, "")
+        return name == identifier(name, "", avoid)
     return (
         name.isidentifier()
         and name[0] != "_"
         and len(name) <= _LONGEST
         and not keyword.iskeyword(name)
-        and name not in _BUILTINS
+        and name not in avoid
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import keyword
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolfold.codegen import schema, text
@@ -28,13 +28,12 @@ from toolfold.codegen.model import (
     Type,
     Unknown,
 )
-from toolfold.codegen.names import parameters
+from toolfold.codegen.names import MODULE_NAMES, parameters
 from toolfold.definitions import ToolDefinition
 
 WIDTH = 88
 _INDENT = "    "
-_TYPING = ("Any", "Literal", "NotRequired", "Required", "TypeAlias", "TypedDict", "Union")
-_RESERVED = frozenset({*_TYPING, "tool", *dir(builtins)})
+_RESERVED = frozenset({*MODULE_NAMES, *dir(builtins)})
 _SCALARS = {"str": "str", "int": "int", "float": "float", "bool": "bool", "null": "None"}
 _LONGEST_DEFAULT = 40
 
@@ -49,6 +48,8 @@ class Layout:
     """Characters of the description; None keeps it whole, 0 leaves it out. So for the next two."""
     parameter: int | None = None
     field: int | None = None
+    most: int | None = None
+    """Parameters shown; the rest are taken as further keywords."""
 
 
 @dataclass(slots=True)
@@ -74,6 +75,11 @@ def emit(tool: ToolDefinition, function: str, layout: Layout) -> PythonTool:
     except RecursionError:
         # A schema that Python itself cannot walk: everything is allowed, and the server decides.
         interface = Interface(parameters=(), others=Unknown(), result=Unknown(), result_notes=(), records=())
+    if layout.most is not None and len(interface.parameters) > layout.most:
+        left = f"and {len(interface.parameters) - layout.most:,} more parameters"
+        interface = replace(
+            interface, parameters=interface.parameters[: layout.most], others=Unknown(), notes=(*interface.notes, left)
+        )
     return _Writer(interface, function, layout).write(tool)
 
 
@@ -155,11 +161,11 @@ class _Writer:
         rows: list[tuple[list[str], str, str]] = []
         for item in record.fields:
             wrap = "" if item.required == total else ("Required" if item.required else "NotRequired")
-            room = len(_INDENT) * 2 + len(item.name) + len('"": ,') + (len(wrap) + 2 if wrap else 0)
+            room = len(_INDENT) * 2 + len(text.quote(item.name)) + len(": ,") + (len(wrap) + 2 if wrap else 0)
             annotation = self._forward(self._fitted(item.type, item.name, room + 2))
             if wrap:
                 self._out.imports.add(wrap)
-                annotation = f"{wrap}[{annotation}]"
+                annotation = self._wrapped(wrap, annotation, room - len(wrap) - 2)
             said = self._said(item, self._layout.field, shown=False) if self._layout.field != 0 else ""
             rows.append((text.comment(said) if said else [], item.name, annotation))
         self._out.imports.add("TypedDict")
@@ -177,6 +183,13 @@ class _Writer:
                 lines += _beside(comment, f"{_INDENT * 2}{text.quote(name)}: {annotation},", _INDENT * 2)
             lines += [f"{_INDENT}}},", *([] if total else [f"{_INDENT}total=False,"]), ")"]
         self._define(lines)
+
+    def _wrapped(self, wrap: str, annotation: str, taken: int) -> str:
+        line = f"{wrap}[{annotation}]"
+        if taken + len(line) <= WIDTH or not self._layout.exploded:
+            return line
+        # Only a very long key comes here: this is where ruff breaks its line.
+        return f"{wrap}[\n{_INDENT * 3}{annotation}\n{_INDENT * 2}]"
 
     def _define(self, lines: list[str]) -> None:
         self._out.definitions += [*lines, "", ""]
@@ -343,7 +356,13 @@ def _literal(value: str | int | bool | None) -> str:
 
 def _is_attribute(name: str) -> bool:
     """Whether a class body can declare `name`; two leading underscores would be mangled there."""
-    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__")
+    return (
+        len(name) <= WIDTH // 2
+        and name.isascii()
+        and name.isidentifier()
+        and not keyword.iskeyword(name)
+        and not name.startswith("__")
+    )
 
 
 def _words(expression: str) -> list[str]:

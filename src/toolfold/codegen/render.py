@@ -13,6 +13,9 @@ from toolfold.definitions import ToolDefinition
 _SHORT = Layout(exploded=False, description=0, parameter=0, field=0)
 _FULL = Layout(exploded=False, description=320, parameter=80, field=60)
 
+# A tool beyond any use still has to be shown somehow.
+_BARE = Layout(exploded=False, description=320, parameter=0, field=0, most=100)
+_LONGEST_FULL = 80_000
 _INDEX_LINE = 80
 
 
@@ -28,9 +31,14 @@ def signature(names: ApiNames, tool: ToolDefinition) -> str:
 
 def full(names: ApiNames, tool: ToolDefinition) -> str:
     """What it takes to call the tool: its named types, its signature, and its docs, of which the long are cut."""
-    parts = emit(tool, names.function(tool.server, tool.name), _FULL)
-    definitions = [line for line in parts.definitions if line]
-    return "\n".join([*definitions, *parts.header, *(parts.doc or ["    ..."])])
+    function = names.function(tool.server, tool.name)
+    for layout in (_FULL, _BARE):
+        parts = emit(tool, function, layout)
+        definitions = [line for line in parts.definitions if line]
+        shown = "\n".join([*definitions, *parts.header, *(parts.doc or ["    ..."])])
+        if len(shown) <= _LONGEST_FULL:
+            return shown
+    return "\n".join([*parts.header, *(parts.doc or ["    ..."])])[:_LONGEST_FULL]
 
 
 def module(names: ApiNames, tool: ToolDefinition) -> str:

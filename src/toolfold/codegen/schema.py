@@ -132,8 +132,9 @@ class _Reader:
 
     def flattened(self, node: Any, document: Node, depth: int = 0) -> Node:
         """`node` as one object schema: references followed, `allOf` merged, alternatives laid over each other."""
+        self._left -= 1
         node = self._resolved(node, document)
-        if depth > _DEEPEST:
+        if depth > _DEEPEST or self._left < 0:
             return node
         for part in _nodes(node.get("allOf")):
             node = _merged(node, self.flattened(part, document, depth + 1))
