@@ -163,7 +163,7 @@ async def test_a_site_that_is_down_is_said_and_used_again_when_it_is_up(
         with pytest.raises(UpstreamError):
             await fleet.call("a", "add", {"a": 1, "b": 1})
         await eventually(lambda: fleet.health()[0].state != "ready")
-        with pytest.raises(UpstreamUnavailable, match="onnect"):
+        with pytest.raises(UpstreamUnavailable, match="cannot be reached at http"):
             await fleet.call("a", "add", {"a": 1, "b": 1})
         place.start()
         await eventually(lambda: fleet.health()[0].state == "failed")
@@ -194,3 +194,18 @@ async def test_a_call_that_is_cancelled_over_http_leaves_the_connection_usable(
         await asyncio.gather(*calls, return_exceptions=True)
         await works(fleet)
         assert fleet.health()[0].restarts == 0
+
+
+async def test_what_is_secret_in_an_address_is_not_in_an_error(tmp_path: Path, site: Callable[..., Site]) -> None:
+    secret = f"http://me:secret1@127.0.0.1:{site('sse', 'token').port}/sse?key=secret2"
+    servers = {
+        "sse": ServerConfig(transport="sse", url=secret),
+        "http": ServerConfig(transport="http", url=secret),
+        "down": ServerConfig(transport="http", url="http://me:secret1@127.0.0.1:9/mcp?key=secret2"),
+    }
+    async with Fleet(servers, log_dir=tmp_path) as fleet:
+        for name in servers:
+            with pytest.raises(UpstreamUnavailable) as failed:
+                await fleet.call(name, "add", {})
+            assert "secret" not in str(failed.value)
+            assert "127.0.0.1" in str(failed.value)

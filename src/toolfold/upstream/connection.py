@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.parse import urlsplit
 
 from toolfold import __version__
 from toolfold.config.settings import ServerConfig
@@ -249,10 +250,9 @@ class Connection:
 
     def ended(self, when: str) -> UpstreamUnavailable:
         """The error of whoever was waiting when the server went away."""
-        reason = self.fate.result() if self.fate.done() else self.transport.reason()
         return UpstreamUnavailable(
             self.server,
-            f"the server {reason or 'went away'} {when}.{said(self.transport)}",
+            f"the server {self.fate.result()} {when}.{said(self.transport)}",
             hint=f"The next call starts it again; this one was not repeated, as it may have had an effect. "
             f"{self._log_hint()}",
         )
@@ -263,14 +263,22 @@ class Connection:
 
 def said(transport: Transport) -> str:
     words = readable(transport.last_words(), WORDS)
-    return f" Its last words: {words}" if words else ""
+    return f" Its last words: “{words}”" if words else ""
+
+
+def address(config: ServerConfig) -> str:
+    """Where the server is, without what may be secret in it: this is read by a model."""
+    if config.transport == "stdio":
+        return config.command
+    parts = urlsplit(config.url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def unauthorized(server: str, config: ServerConfig, status: int | None) -> UpstreamUnavailable:
     where = f" in {config.source}" if config.source else ""
     return UpstreamUnavailable(
         server,
-        f"{config.url} answered with HTTP {status}: authorization is needed.",
+        f"{address(config)} answered with HTTP {status}: authorization is needed.",
         hint=f"Add an `Authorization` header to this server{where}.",
     )
 

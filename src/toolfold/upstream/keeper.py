@@ -7,6 +7,7 @@ the connection directly; the keeper is asked only when there is none.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import cast
@@ -19,6 +20,7 @@ from toolfold.upstream.connection import (
     Connection,
     Greeter,
     Transport,
+    address,
     follow_changes,
     said,
     unauthorized,
@@ -69,7 +71,7 @@ class Keeper:
         if self._closed:
             raise UpstreamUnavailable(self.server, "is closed.")
         if self._opening is None:
-            wait = self._retry_at - asyncio.get_running_loop().time()
+            wait = self._retry_at - time.monotonic()
             if wait > 0:
                 raise UpstreamUnavailable(
                     self.server,
@@ -105,7 +107,7 @@ class Keeper:
             return connection
         except UpstreamError as error:
             self._failures += 1
-            self._retry_at = loop.time() + _delay(self._failures)
+            self._retry_at = time.monotonic() + _delay(self._failures)
             self._last_error = error.message.removeprefix(f"{self.server}: ")
             raise
 
@@ -151,7 +153,7 @@ class Keeper:
             if not opened.done():
                 opened.set_exception(self._failure(error, transport))
             elif connection is not None:
-                self._gone(connection, _cause(error))
+                self._gone(connection, f"could not be reached ({_cause(error)})")
         finally:
             if connection is not None:
                 self._gone(connection, "was put away")
@@ -169,6 +171,7 @@ class Keeper:
         """The connection is over: say why to those who wait, and decide when it may be tried again."""
         if connection.fate.done():
             return
+        reason = reason or "went away"
         connection.fate.set_result(reason)
         if self.connection is connection:
             self.connection = None
@@ -176,7 +179,7 @@ class Keeper:
             return
         # One that was of use is started again at once. One that dies before it answers anything has to wait.
         self._failures = 0 if connection.answered else self._failures + 1
-        self._retry_at = asyncio.get_running_loop().time() + _delay(self._failures - 1)
+        self._retry_at = time.monotonic() + _delay(self._failures - 1)
         self._last_error = f"The server {reason}.{said(connection.transport)}"
         self._log.note(f"the server {reason}")
 
@@ -239,11 +242,16 @@ class Keeper:
         status = error.status if isinstance(error, RefusedError) else getattr(transport, "status", None)
         if needs_authorization(status):
             return unauthorized(self.server, self.config, status)
+        where = f" in {self.config.source}" if self.config.source else ""
+        hint = f"Run its command by hand to see more. {log}"
+        if self.config.transport != "stdio":
+            hint = f"Check that it is up, and its `url`{where}."
         if transport is not None and (reason := transport.reason()):
-            hint = f"{log}" if self.config.transport != "stdio" else f"Run its command by hand to see more. {log}"
             return UpstreamUnavailable(self.server, f"the server {reason} before it was ready.{words}", hint=hint)
-        target = self.config.url or self.config.command
-        return UpstreamUnavailable(self.server, f"cannot be reached at {target}: {_cause(error)}.{words}", hint=log)
+        cause = _cause(error).replace(self.config.url or " ", address(self.config))
+        return UpstreamUnavailable(
+            self.server, f"cannot be reached at {address(self.config)}: {cause}.{words}", hint=hint
+        )
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Begin to leave, and return the tasks that are done when it is left."""
@@ -256,7 +264,7 @@ class Keeper:
 
     def health(self) -> Health:
         connection = self.connection
-        wait = self._retry_at - asyncio.get_running_loop().time() if self._last_error else 0.0
+        wait = self._retry_at - time.monotonic() if self._last_error else 0.0
         state: State = "idle"
         if connection is not None:
             state = "ready"

@@ -72,7 +72,7 @@ class WatchedStream:
 
 
 class RemoteTransport:
-    """A connection over HTTP, and the last refusal that the server answered with."""
+    """A connection over HTTP. `status` is the HTTP error of the last message sent, if it was one."""
 
     pid: int | None = None
 
@@ -93,8 +93,8 @@ class RemoteTransport:
         self._on_end()
 
     async def saw(self, response: httpx2.Response) -> None:
-        if response.status_code >= 400:
-            self.status = response.status_code
+        if response.request.method == "POST":
+            self.status = response.status_code if response.status_code >= 400 else None
 
     async def explained(self) -> None:
         pass
@@ -104,7 +104,7 @@ class RemoteTransport:
             return f"refused the request with HTTP {self.status}: authorization is needed"
         if self.status is not None:
             return f"answered with HTTP {self.status}"
-        return getattr(self.reader, "reason", "") or "closed the connection"
+        return getattr(self.reader, "reason", "")
 
     def last_words(self) -> str:
         return ""
