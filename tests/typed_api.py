@@ -94,7 +94,7 @@ class Values:
         self._random = random.Random(seed)
 
     def arguments(self) -> dict[str, Any]:
-        value = self.value(self._document, 0)
+        value = self.value({"type": "object", **self._document}, 0)
         return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
     def value(self, node: Any, depth: int) -> Any:

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.random_schemas import SCHEMAS
+from tests.typed_api import simple
+from toolfold.codegen.validation import Validators
+from toolfold.definitions import ToolDefinition
+from toolfold.errors import InvalidArguments
+
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "number"}, "label": {"type": "string", "maxLength": 5}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
+TOOL = simple(
+    "draw",
+    "art",
+    points_={"type": "array", "items": POINT, "minItems": 1},
+    colour={"anyOf": [{"type": "string"}, {"type": "null"}]},
+    style={"enum": ["solid", "dotted"]},
+    target={
+        "oneOf": [
+            {
+                "type": "object",
+                "properties": {"kind": {"const": "file"}, "path": {"type": "string"}},
+                "required": ["kind"],
+            },
+            {
+                "type": "object",
+                "properties": {"kind": {"const": "url"}, "url": {"type": "string"}},
+                "required": ["kind"],
+            },
+        ]
+    },
+)
+TOOL.input_schema["additionalProperties"] = False
+
+
+def refusal(arguments: dict[str, Any], tool: ToolDefinition = TOOL) -> str:
+    with pytest.raises(InvalidArguments) as caught:
+        Validators().check_arguments(tool, arguments)
+    assert caught.value.message.startswith(f"{tool.server}.{tool.name}: ")
+    assert caught.value.hint.startswith(f"Signature: {tool.name}(*, ")
+    return caught.value.message.split(": ", 1)[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"points": [{"x": 1}]},
+        {"points": [{"x": 1.5, "label": "here"}], "colour": None, "style": "dotted"},
+        {"points": [{"x": 1}], "target": {"kind": "url", "url": "https://example.com"}},
+    ],
+)
+def test_valid_arguments_pass(arguments: dict[str, Any]) -> None:
+    Validators().check_arguments(TOOL, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, "misses 'points'."),
+        ({"points": [{"x": "1"}]}, "points[0].x: must be number, not string."),
+        ({"points": [{"x": 1}, {}]}, "points[1]: misses 'x'."),
+        ({"points": [{"x": 1, "lable": "a"}]}, "points[0]: does not know 'lable' (did you mean 'label'?)."),
+        ({"points": [{"x": 1}], "color": "red"}, "does not know 'color' (did you mean 'colour'?)."),
+        ({"points": [{"x": 1}], "colour": 5}, "colour: must be string or null, not integer."),
+        ({"points": [{"x": 1}], "style": "wavy"}, "style: must be one of 'solid', 'dotted'."),
+        ({"points": [{"x": 1}], "target": {"kind": "file", "path": 5}}, "target.path: must be string, not integer."),
+        ({"points": [{"x": 1, "label": "too long"}]}, "points[0].label: is longer than 5 characters."),
+        ({"points": None}, "points: must be array, not null."),
+    ],
+)
+def test_a_refusal_names_the_path_and_what_was_wrong(arguments: dict[str, Any], expected: str) -> None:
+    assert refusal(arguments) == expected
+
+
+def test_a_refusal_never_repeats_a_value() -> None:
+    secret = "hunter2-very-secret"
+    for arguments in ({"points": secret}, {"points": [{"x": secret}]}, {"points": [{"x": 1}], "style": secret}):
+        with pytest.raises(InvalidArguments) as caught:
+            Validators().check_arguments(TOOL, arguments)
+        assert secret not in str(caught.value)
+
+
+def test_many_problems_are_cut_short() -> None:
+    said = refusal({"points": [{"x": "a"}] * 50})
+    assert said.count("must be number") == 3
+    assert said.endswith("and more.")
+
+
+def test_a_result_that_breaks_its_promise_is_a_warning() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    tool = ToolDefinition(server="s", name="count", output_schema=schema)
+    validators = Validators()
+    assert validators.check_result(tool, {"n": 1}) is None
+    assert (
+        validators.check_result(tool, {"n": "1"})
+        == "the result is not what count declares: n: must be integer, not string"
+    )
+    assert validators.check_result(ToolDefinition(server="s", name="free"), object()) is None
+
+
+def test_one_argument_can_be_checked_alone() -> None:
+    validators = Validators()
+    assert validators.problems_with(TOOL, "style", "solid") == []
+    assert validators.problems_with(TOOL, "style", "wavy") == ["style: must be one of 'solid', 'dotted'"]
+    assert validators.problems_with(TOOL, "points", [], kind_only=True) == []
+    assert validators.problems_with(TOOL, "points", {}, kind_only=True) == ["points: must be array, not object"]
+    assert validators.problems_with(TOOL, "target", "", kind_only=True) == ["target: must be object, not string"]
+
+
+def test_a_changed_definition_is_checked_by_its_new_schema() -> None:
+    validators = Validators()
+    validators.check_arguments(simple(x={"type": "string"}), {"x": "text"})
+    with pytest.raises(InvalidArguments):
+        validators.check_arguments(simple(x={"type": "integer"}), {"x": "text"})
+
+
+def test_only_the_most_recent_tools_stay_compiled() -> None:
+    validators = Validators(limit=3)
+    for number in range(10):
+        validators.check_arguments(simple(f"tool{number}", x={"type": "string"}), {"x": "text"})
+    assert len(validators._checks) == 3  # pyright: ignore[reportPrivateUsage]
+
+
+NOT_SCHEMAS: list[dict[str, Any]] = [
+    {"type": "strin"},
+    {"type": 5, "properties": []},
+    {"$ref": "#/nowhere"},
+    {"$ref": "https://127.0.0.1:9/remote.json"},
+    {"$ref": "file:///etc/passwd"},
+    {"properties": {"x": {"pattern": "("}}},
+    {"properties": {"x": {"enum": ["\ud800"]}}},
+    {"$schema": "https://example.com/own-dialect"},
+    {"$schema": 7},
+]
+
+
+@pytest.mark.parametrize("schema", NOT_SCHEMAS)
+def test_what_is_no_schema_checks_nothing(schema: dict[str, Any]) -> None:
+    tool = ToolDefinition(server="s", name="t", input_schema=schema, output_schema=schema)
+    Validators().check_arguments(tool, {"x": 1})
+    assert Validators().check_result(tool, {"x": 1}) is None
+
+
+def test_an_unknown_dialect_is_still_checked_as_json_schema() -> None:
+    tool = simple(x={"type": "string"})
+    tool.input_schema["$schema"] = "https://example.com/own-dialect"
+    assert refusal({"x": 1}, tool) == "x: must be string, not integer."
+
+
+def deep(levels: int) -> Any:
+    value: Any = "x"
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+DOUBLING = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+BOMBS: list[tuple[dict[str, Any], Any]] = [
+    ({"$defs": {**DOUBLING, "d40": {}}, "$ref": "#/$defs/d0"}, {}),
+    ({"allOf": [{"properties": {"a": {"$ref": "#"}}}] * 2}, deep(100)),
+    ({"anyOf": [{"properties": {"a": {"$ref": "#"}}, "required": ["b"]}] * 8}, deep(60)),
+    ({"type": "object"}, deep(100_000)),
+    ({"properties": {"a": {"pattern": "^(?=(a+)+$)(a+)+b\\1$"}}}, {"a": "a" * 5000 + "!"}),
+]
+
+
+def try_bomb(number: int) -> None:
+    schema, value = BOMBS[number]
+    with contextlib.suppress(InvalidArguments):
+        Validators().check_arguments(ToolDefinition(server="s", name="t", input_schema=schema), value)
+
+
+@pytest.mark.parametrize("number", range(len(BOMBS)))
+def test_a_schema_cannot_hold_the_host(number: int) -> None:
+    # In a process of its own: nothing inside this one could stop a check that does not end.
+    script = f"from tests.test_codegen_validation import try_bomb; try_bomb({number})"
+    done = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[1], timeout=60, check=False)
+    assert done.returncode == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    SCHEMAS, st.dictionaries(st.text(max_size=3), st.one_of(st.none(), st.integers(), st.text(max_size=5)), max_size=3)
+)
+def test_no_schema_and_no_value_breaks_the_check(schema: Any, value: dict[str, Any]) -> None:
+    tool = ToolDefinition(
+        server="s", name="t", input_schema={"properties": {"a": schema}}, output_schema={"not": schema}
+    )
+    said = ""
+    try:
+        Validators().check_arguments(tool, value)
+    except InvalidArguments as refused:
+        said = str(refused)
+    assert len(said) < 3000
+    assert len(Validators().check_result(tool, value) or "") < 3000
