@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import typer
 
-from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, run_async
+from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, log_to_file, run_async
 from toolfold.errors import ToolfoldError, UpstreamError
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
     status = stderr().status("reading config")
     with status:
         async with Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data) as fold:
+            log_to_file(fold.settings.data_dir / "logs")
             lines = _config(fold)
             status.update("starting every server")
             lines += await _servers(fold)

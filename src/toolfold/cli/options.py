@@ -31,12 +31,24 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
     from toolfold.fold import Toolfold
 
     fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data)
+    log_to_file(fold.settings.data_dir / "logs")
     if fold.loaded.problems:
         from toolfold.cli.console import stderr
 
         for problem in fold.loaded.problems:
             stderr().print(f"config: {problem}", markup=False, highlight=False, style="yellow", soft_wrap=True)
     return fold
+
+
+def log_to_file(folder: Path) -> None:
+    """Libraries' warnings go to a file: a command's stderr is for the person who reads it."""
+    import logging
+    from logging.handlers import RotatingFileHandler
+
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handler = RotatingFileHandler(folder / "toolfold.log", maxBytes=1_000_000, backupCount=1, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
 
 
 def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
