@@ -20,6 +20,8 @@ BUDGET = 500
 """Tokens that an answer takes by default."""
 MOST = 200
 """Hits that one answer may hold, however many are asked for."""
+LIKELY = {"name_only": 64, "with_description": 24, "full": 10}
+"""More hits than fit the budget at each level, as a rule."""
 _SUMMARY = 100
 # Measured over real answers; the exact count needs a vocabulary of 70 MB, which a gateway has no other use for.
 _CHARACTERS_PER_TOKEN = {"name_only": 3.6, "with_description": 4.2, "full": 4.0}
@@ -50,7 +52,9 @@ class Hit:
 
     @cached_property
     def summary(self) -> str:
-        return render.summary(ToolDefinition(server="", name="", description=self.description), _SUMMARY)
+        # A summary is made of the first paragraph's beginning; some descriptions are books.
+        beginning = " ".join(self.description[: 3 * _SUMMARY].strip().split("\n\n", 1)[0].split())
+        return render.summary(ToolDefinition(server="", name="", description=beginning), _SUMMARY)
 
     @cached_property
     def import_line(self) -> str:

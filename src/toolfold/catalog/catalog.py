@@ -12,7 +12,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar, overload
 
-from toolfold.catalog.answer import DETAILS, MOST, Allow, Answer, Detail, Hit, fitting, told
+from toolfold.catalog.answer import DETAILS, LIKELY, MOST, Allow, Answer, Detail, Hit, fitting, told
 from toolfold.catalog.browse import ServerInfo, one_server, overview, read_query
 from toolfold.catalog.entries import Entry, encodable, entries_of
 from toolfold.catalog.files import read_catalogs
@@ -207,8 +207,8 @@ class Catalog:
         if not visible:
             return _nothing_known(servers)
         named, why = self._named(query, allow)
-        count = MOST if limit is None or limit < 1 else min(limit, MOST)
-        found = self._search_engine().find(query, min(count, 60) if limit is None else count, allow, explain)
+        count = LIKELY[detail] if limit is None or limit < 1 else min(limit, MOST)
+        found = self._search_engine().find(query, count, allow, explain)
         ranked = [Hit(one.entry, self.names, score=one.score, why=one.why) for one in found.ranked]
         best = max((hit.score for hit in ranked), default=0.0)
         first = {(tool.server, tool.name) for tool in named}

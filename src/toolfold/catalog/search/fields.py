@@ -16,7 +16,7 @@ from toolfold.catalog.entries import Entry
 from toolfold.catalog.search import actions, lexicon
 from toolfold.catalog.search.words import STOPWORDS, Words
 
-ANALYSIS = "2"
+ANALYSIS = "3"
 """Change it when rows made from the same entry would come out differently: stored indexes are then made anew."""
 
 
@@ -39,7 +39,7 @@ FIELDS = {
     "parameters": Field(0.5, 10, 0.6, 0.3),
     "parameter docs": Field(0.4, 60, 0.6, 0.2),
     "values": Field(0.3, 15, 0.6, 0.0),
-    "about": Field(0.6, 6, 0.3, 0.3),
+    "about": Field(0.6, 6, 0.3, 0.5),
 }
 """`about` is not the entry's own: it is what its server's or its own name is known for."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-_FREE = 4
+_FREE = 5
 """Entries of one server that cost nothing."""
 _CROWDING = 0.1
 """What each further entry of a server loses, in the units of scores."""
@@ -29,44 +30,52 @@ def in_turns(lines: NDArray[np.float32], servers: Sequence[int], count: int) -> 
 
     What is equal goes by place. Sums of floats differ in their last bits between machines, so five digits decide.
     """
-    lines = np.round(lines, 5)
-    queues = [_by_server(line, servers, count * _POOL) for line in lines]
+    queues = [_Queue(line, servers, count * _POOL) for line in np.round(lines, 5)]
     taken: dict[int, Ranked] = {}
     crowd: Counter[int] = Counter()
-    which = 0
-    while queues and len(taken) < count:
-        queue = queues[which % len(queues)]
-        place = _next(queue, lines[which % len(queues)], crowd, taken)
-        if place is None:
-            if not any(waiting for one in queues for waiting in one.values()):
-                break
-        else:
-            taken[place] = Ranked(place, float(lines[which % len(queues)][place]), which % len(queues))
-            crowd[servers[place]] += 1
-        which += 1
+    empty = 0
+    while len(taken) < count and empty < len(queues):
+        empty = 0
+        for line, queue in enumerate(queues):
+            place = queue.next(crowd, taken)
+            if place is None:
+                empty += 1
+            elif len(taken) < count:
+                taken[place] = Ranked(place, queue.score(place), line)
+                crowd[servers[place]] += 1
     return list(taken.values())
 
 
-def _by_server(line: NDArray[np.float32], servers: Sequence[int], count: int) -> dict[int, list[int]]:
-    """Server → its best places, the best last; only the line's best `count` (and all that equal the last of them)."""
-    threshold = np.partition(line, -count)[-count] if count < len(line) else -np.inf
-    found = np.flatnonzero((line >= threshold) & (line > -np.inf))
-    ordered = found[np.argsort(-line[found], kind="stable")]
-    queues: dict[int, list[int]] = {}
-    for place in map(int, ordered[::-1]):
-        queues.setdefault(servers[place], []).append(place)
-    return queues
+class _Queue:
+    """One line's best places, with the best of each server in a heap."""
 
+    def __init__(self, line: NDArray[np.float32], servers: Sequence[int], count: int) -> None:
+        threshold = np.partition(line, -count)[-count] if count < len(line) else -np.inf
+        found = np.flatnonzero((line >= threshold) & (line > -np.inf))
+        ordered = found[np.argsort(-line[found], kind="stable")]
+        self._scores: dict[int, float] = dict(zip(ordered.tolist(), line[ordered].tolist(), strict=True))
+        self._waiting: dict[int, list[int]] = {}
+        for place in reversed(self._scores):
+            self._waiting.setdefault(servers[place], []).append(place)
+        self._heap = [(-self._scores[places[-1]], places[-1], server) for server, places in self._waiting.items()]
+        heapify(self._heap)
 
-def _next(
-    queue: dict[int, list[int]], line: NDArray[np.float32], crowd: Counter[int], taken: dict[int, Ranked]
-) -> int | None:
-    best: tuple[float, int] | None = None
-    for server, places in queue.items():
-        while places and places[-1] in taken:
-            places.pop()
-        if places:
-            score = float(line[places[-1]]) - _CROWDING * max(0, crowd[server] - _FREE + 1)
-            if best is None or (score, -places[-1]) > (best[0], -best[1]):
-                best = (score, places[-1])
-    return None if best is None else best[1]
+    def score(self, place: int) -> float:
+        return self._scores[place]
+
+    def next(self, crowd: Counter[int], taken: dict[int, Ranked]) -> int | None:
+        """The best place that is not taken, after what its server has lost by crowding."""
+        while self._heap:
+            key, place, server = self._heap[0]
+            places = self._waiting[server]
+            while places and places[-1] in taken:
+                places.pop()
+            if not places:
+                heappop(self._heap)
+                continue
+            worth = -self._scores[places[-1]] + _CROWDING * max(0, crowd[server] + 1 - _FREE)
+            if (worth, places[-1]) == (key, place):
+                return place
+            # Scores only fall: what is out of date goes back with what it is worth now.
+            heapreplace(self._heap, (worth, places[-1], server))
+        return None

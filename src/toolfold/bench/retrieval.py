@@ -1,0 +1,208 @@
+"""How often search finds the right tools: recall and rank, beside FastMCP's BM25 on the same data in the same run.
+
+Three collections: the tasks of LiveMCPBench with the tools that people chose for them, and one-sentence requests of our
+own over the same tools and over the catalogs. The tools are other people's texts and are read from the shared folder.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolfold.catalog.catalog import Catalog
+from toolfold.config.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_DEPTH = 10
+
+FASTMCP = """
+import asyncio, json, sys
+from fastmcp.server.transforms.search.bm25 import BM25SearchTransform
+from fastmcp.tools.base import Tool
+given = json.load(open(sys.argv[1]))
+tools = [Tool(name=one["name"], description=one["description"], parameters=one["schema"]) for one in given["tools"]]
+search = BM25SearchTransform(max_results=given["depth"])
+async def main():
+    return [[tool.name for tool in await search._search(tools, query)] for query in given["queries"]]
+json.dump(asyncio.run(main()), sys.stdout)
+"""
+
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked, and what answers it: one tool of each group is needed."""
+
+    query: str
+    gold: tuple[frozenset[Name], ...]
+
+
+@dataclass(frozen=True)
+class Collection:
+    name: str
+    servers: dict[str, list[dict[str, Any]]]
+    """Server → its tools as MCP writes them."""
+    tasks: list[Task]
+
+    @property
+    def tools(self) -> int:
+        return sum(map(len, self.servers.values()))
+
+
+@dataclass(frozen=True)
+class Score:
+    """Averages over a collection's tasks. The reciprocal rank is that of the first tool that answers any part."""
+
+    collection: Collection
+    ranking: str
+    recall: dict[int, float]
+    mrr: float
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "collection": self.collection.name,
+            "tools": self.collection.tools,
+            "tasks": len(self.collection.tasks),
+            "ranking": self.ranking,
+            **{f"recall@{depth}": round(value, 4) for depth, value in self.recall.items()},
+            "mrr": round(self.mrr, 4),
+        }
+
+
+def collections(shared: Path) -> list[Collection]:
+    """The collections whose data is in the shared folder; FileNotFoundError names what is absent."""
+    bench = shared / "retrieval" / "livemcpbench"
+    servers: dict[str, list[dict[str, Any]]] = {}
+    for one in _lines(bench / "tools.jsonl"):
+        tool: dict[str, Any] = {
+            "name": one["tool"],
+            "description": one["description"],
+            "inputSchema": one["inputSchema"],
+        }
+        servers.setdefault(one["server"], []).append(tool)
+    tasks = [
+        Task(one["query"], tuple(map(_group, one["gold_alternatives"]))) for one in _lines(bench / "queries.jsonl")
+    ]
+    catalogs: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((shared / "catalogs").glob("*.json")):
+        listing = json.loads(path.read_text("utf-8"))
+        catalogs[listing["server"]] = listing["tools"]
+    own = _own_requests()
+    return [
+        Collection("LiveMCPBench tasks", servers, tasks),
+        Collection("own requests, LiveMCPBench tools", servers, own["livemcpbench"]),
+        Collection("own requests, catalogs", catalogs, own["catalogs"]),
+    ]
+
+
+def measure(
+    shared: Path, fastmcp_python: Path | None = None, progress: Callable[[str], None] = lambda _: None
+) -> list[Score]:
+    """Our default, our words alone and, where a Python that has FastMCP is given, its BM25, on every collection."""
+    scores: list[Score] = []
+    for collection in collections(shared):
+        for ranking, semantic in (("toolfold", True), ("toolfold, words only", False)):
+            progress(f"{collection.name}: {ranking}")
+            scores.append(score(collection, ranking, ours(collection, semantic=semantic)))
+        if fastmcp_python is not None:
+            progress(f"{collection.name}: FastMCP")
+            scores.append(score(collection, "FastMCP BM25", fastmcp(collection, fastmcp_python)))
+    return scores
+
+
+def ours(collection: Collection, *, semantic: bool) -> list[list[Name]]:
+    """The tools that our search gives for each task, best first."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        _write(collection, home / "catalogs")
+        settings = Settings(catalog_dirs=(home / "catalogs",), data_dir=home / "data", semantic=semantic)
+        catalog = Catalog.open(settings)
+        found = (catalog.search(task.query, detail="name_only", limit=_DEPTH) for task in collection.tasks)
+        return [[(hit.server, hit.name) for hit in answer.hits] for answer in found]
+
+
+def fastmcp(collection: Collection, python: Path) -> list[list[Name]]:
+    """The same by FastMCP, which sees each tool under its server's name as its own mounting would write it."""
+    names: dict[str, Name] = {}
+    tools: list[dict[str, Any]] = []
+    for server, listed in collection.servers.items():
+        for tool in listed:
+            name = f"{server}_{tool['name']}"
+            names[name] = (server, tool["name"])
+            about: dict[str, Any] = {
+                "description": tool.get("description") or "",
+                "schema": tool.get("inputSchema") or {},
+            }
+            tools.append({"name": name, **about})
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder, "given.json")
+        queries = [task.query for task in collection.tasks]
+        given.write_text(json.dumps({"tools": tools, "queries": queries, "depth": _DEPTH}), "utf-8")
+        ran = subprocess.run([str(python), "-c", FASTMCP, str(given)], check=True, capture_output=True, timeout=600)
+    return [[names[name] for name in found] for found in json.loads(ran.stdout)]
+
+
+def score(collection: Collection, ranking: str, found: list[list[Name]]) -> Score:
+    pairs = list(zip(collection.tasks, found, strict=True))
+    recall = {depth: _mean(_recall(task, got[:depth]) for task, got in pairs) for depth in (1, 5, _DEPTH)}
+    return Score(collection, ranking, recall, _mean(_reciprocal_rank(task, got) for task, got in pairs))
+
+
+def show(scores: list[Score], console: Console) -> None:
+    from rich.table import Table
+
+    table = Table(title="Finding the right tools", title_justify="left")
+    for name in ("collection", "tools", "tasks", "ranking", "recall@1", "recall@5", "recall@10", "MRR"):
+        table.add_column(name, justify="left" if name in ("collection", "ranking") else "right")
+    for one in scores:
+        sizes = (f"{one.collection.tools:,}", f"{len(one.collection.tasks):,}")
+        figures = (f"{value:.3f}" for value in (*one.recall.values(), one.mrr))
+        table.add_row(one.collection.name, *sizes, one.ranking, *figures)
+    console.print(table)
+
+
+def _group(alternatives: list[list[str]]) -> frozenset[Name]:
+    return frozenset((server, tool) for server, tool in alternatives)
+
+
+def _recall(task: Task, got: list[Name]) -> float:
+    return sum(not group.isdisjoint(got) for group in task.gold) / len(task.gold)
+
+
+def _reciprocal_rank(task: Task, got: list[Name]) -> float:
+    wanted = {tool for group in task.gold for tool in group}
+    return next((1 / place for place, tool in enumerate(got, 1) if tool in wanted), 0.0)
+
+
+def _write(collection: Collection, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for place, (server, tools) in enumerate(collection.servers.items()):
+        (folder / f"{place}.json").write_text(json.dumps({"server": server, "tools": tools}), "utf-8")
+
+
+def _own_requests() -> dict[str, list[Task]]:
+    found: dict[str, list[Task]] = {"livemcpbench": [], "catalogs": []}
+    for line in files(__package__ or "").joinpath("requests.tsv").read_text("utf-8").splitlines():
+        if line and not line.startswith("#"):
+            collection, gold, query = line.split("\t")
+            group = frozenset((server, tool) for server, _, tool in (one.partition("/") for one in gold.split("|")))
+            found[collection].append(Task(query, (group,)))
+    return found
+
+
+def _lines(path: Path) -> Iterable[dict[str, Any]]:
+    return map(json.loads, path.read_text("utf-8").splitlines())
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else 0.0
