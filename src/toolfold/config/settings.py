@@ -114,6 +114,8 @@ class SandboxSettings(_Model):
     pool: int = Field(default=4, ge=0)
     """Sandboxes kept warm."""
     packages: tuple[str, ...] = ()
+    image: str = ""
+    """For the container backend: an image with a Python of its own, in place of the one made from this Python."""
 
 
 class Settings(_Model):

@@ -140,7 +140,7 @@ async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Pat
     async def title() -> str:
         return found.title
 
-    return Candidate(backend, title, f"{found.title} {backend.image} {found.user()}")
+    return Candidate(backend, title, backend.identity)
 
 
 async def _monty(settings: SandboxSettings, data_dir: Path) -> Candidate:

@@ -18,8 +18,6 @@ from toolfold.errors import SandboxUnavailable
 _SECONDS = 30.0
 _SAID = 400
 _NPROC = 32768
-_UNPRIVILEGED = 65532
-"""Who a container's processes are when we are root: a user that owns nothing else."""
 
 Name = Literal["podman", "docker"]
 
@@ -32,6 +30,8 @@ class Engine:
     command: str
     version: str
     rootless: bool
+    limits_memory: bool
+    """False for a rootless engine on cgroups of version 1: it takes the option and ignores it."""
     remapped: bool
     """Docker's daemon maps users for every container; then a mounted folder is not writable unless told otherwise."""
 
@@ -40,16 +40,19 @@ class Engine:
         return f"{self.name} {self.version}{' (rootless)' if self.rootless else ''}"
 
     @property
-    def room_owner(self) -> int | None:
-        """The user that must own a mounted folder so that the container may write to it; None when we are that user."""
-        return _UNPRIVILEGED if os.geteuid() == 0 and not self.rootless else None
+    def needs_nobody(self) -> bool:
+        """Whether a container's processes would be root on the host if nobody else was named."""
+        return os.geteuid() == 0 and not self.rootless
 
-    def user(self) -> list[str]:
-        """Options that make the container's processes a user who is nobody on the host but may write to our folders."""
+    def user(self, nobody: int | None) -> list[str]:
+        """Options that make a container's processes a user who may write to our folders and is otherwise nobody.
+
+        Rootless engines map that user in a user namespace; elsewhere it is `nobody` when we are root, or ourselves.
+        """
         own = f"{os.geteuid()}:{os.getegid()}"
         if self.rootless:
             return ["--userns=keep-id", "--user", own] if self.name == "podman" else ["--user", "0:0"]
-        who = f"{_UNPRIVILEGED}:{_UNPRIVILEGED}" if os.geteuid() == 0 else own
+        who = own if nobody is None else f"{nobody}:{nobody}"
         return [*(["--userns=host"] if self.remapped else []), "--user", who]
 
     def ulimits(self) -> list[str]:
@@ -85,6 +88,7 @@ class _PodmanSecurity(msgspec.Struct):
 
 class _PodmanHost(msgspec.Struct):
     security: _PodmanSecurity
+    cgroup_version: str = msgspec.field(default="v2", name="cgroupVersion")
 
 
 class _PodmanVersion(msgspec.Struct, rename="pascal"):
@@ -100,11 +104,14 @@ class _DockerInfo(msgspec.Struct, rename="pascal"):
     server_version: str = ""
     server_errors: list[str] | None = None
     security_options: list[str] | None = None
+    memory_limit: bool = True
 
 
 def _podman(command: str, told: str) -> Engine:
     info = msgspec.json.decode(told, type=_PodmanInfo)
-    return Engine("podman", command, info.version.version, rootless=info.host.security.rootless, remapped=False)
+    rootless = info.host.security.rootless
+    held = not rootless or info.host.cgroup_version != "v1"
+    return Engine("podman", command, info.version.version, rootless=rootless, limits_memory=held, remapped=False)
 
 
 def _docker(command: str, told: str) -> Engine:
@@ -115,7 +122,14 @@ def _docker(command: str, told: str) -> Engine:
     options = info.security_options or []
     rootless = any(option.startswith("name=rootless") for option in options)
     remapped = any(option.startswith("name=userns") for option in options)
-    return Engine("docker", command, info.server_version, rootless=rootless, remapped=remapped and not rootless)
+    return Engine(
+        "docker",
+        command,
+        info.server_version,
+        rootless=rootless,
+        limits_memory=info.memory_limit,
+        remapped=remapped and not rootless,
+    )
 
 
 async def _run(name: str, command: str, *arguments: str, seconds: float, source: int | None = None) -> str:

@@ -40,17 +40,7 @@ class Nobodies:
         self._names = names
 
     def take(self, room: Room) -> int:
-        """The id for a room's processes. A room keeps the one it was given, and its files belong to it."""
-        owner = room.workspace.lstat().st_uid
-        if not self._first <= owner < self._first + self._count:
-            owner = self._first + secrets.randbelow(self._count)
-        # These hold nothing but rooms; whether anybody gets this far is decided by the folders above.
-        for folder in (room.path.parent, room.path):
-            folder.chmod(folder.stat().st_mode | 0o111)
-        for folder in (room.workspace, room.skills):
-            if folder.lstat().st_uid != owner:
-                _give(folder, owner)
-        return owner
+        return take(room, self._first, self._count)
 
     async def start(
         self, owner: int, bwrap: Path, arguments: list[str], paths: Iterable[Path], **options: Any
@@ -63,7 +53,9 @@ class Nobodies:
         def launch() -> tuple[subprocess.Popen[bytes], dict[Path, str]]:
             names = {path: self._names.reachable(path) for path in paths}
             command = [self._names.reachable_program(bwrap), *arguments]
-            process: subprocess.Popen[bytes] = subprocess.Popen(command, user=owner, group=owner, extra_groups=[], cwd="/", **options)
+            process: subprocess.Popen[bytes] = subprocess.Popen(
+                command, user=owner, group=owner, extra_groups=[], cwd="/", **options
+            )
             return process, names
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, launch)
@@ -115,7 +107,7 @@ def find() -> Nobodies | None:
     """None when we are not root, or are root of a container that may not mount or has no ids to spare."""
     if os.geteuid() != 0:
         return None
-    spare = spare_ids(Path("/proc/self/uid_map").read_text(), Path("/proc/self/gid_map").read_text())
+    spare = own_spare_ids()
     if spare is None:
         return None
     thread = ThreadPoolExecutor(1, "toolfold-start")
@@ -125,6 +117,25 @@ def find() -> Nobodies | None:
         thread.shutdown()
         return None
     return Nobodies(*spare, thread, names)
+
+
+def take(room: Room, first: int, count: int) -> int:
+    """An id of this range for a room's processes. A room keeps the one it was given, and its files belong to it."""
+    owner = room.workspace.lstat().st_uid
+    if not first <= owner < first + count:
+        owner = first + secrets.randbelow(count)
+    # These hold nothing but rooms; whether anybody gets this far is decided by the folders above.
+    for folder in (room.path.parent, room.path):
+        folder.chmod(folder.stat().st_mode | 0o111)
+    for folder in (room.workspace, room.skills):
+        if folder.lstat().st_uid != owner:
+            _give(folder, owner)
+    return owner
+
+
+def own_spare_ids() -> tuple[int, int] | None:
+    """The range for this process."""
+    return spare_ids(Path("/proc/self/uid_map").read_text(), Path("/proc/self/gid_map").read_text())
 
 
 def spare_ids(users: str, groups: str) -> tuple[int, int] | None:

@@ -1,29 +1,66 @@
-"""The container image: our runtime's root folder, imported once into the engine. No registry is asked for anything."""
+"""The container image: our runtime's root folder, imported once into the engine, or an image that a person names.
+
+No registry is asked for anything.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import tarfile
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.engine import Engine
+from toolfold.sandbox.protocol import GUEST_HOME
 from toolfold.sandbox.runtime import Runtime
 
 _IMPORT_SECONDS = 300.0
 _LABEL = "toolfold.runtime"
+_GUEST = Path(__file__).parent / "guest"
+_FLAGS = ("-I", "-B", "-X", "utf8")
 
 
-async def import_runtime(engine: Engine, runtime: Runtime) -> str:
-    """The id of the image made from `runtime`, imported if the engine does not have it yet."""
+@dataclass(frozen=True)
+class Image:
+    """`id` is the image's own, which unlike its name nobody can point elsewhere later."""
+
+    id: str
+    python: tuple[str, ...]
+    """The interpreter inside, and its options."""
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+    has_guest: bool = True
+
+    def mounts(self, home: Path) -> list[tuple[Path, str]]:
+        """What an image that is not ours lacks: the guest, and a home folder that shows the API."""
+        if self.has_guest:
+            return []
+        folder = home / "home"
+        for name in ("skills", "workspace"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        if not (folder / "servers").is_symlink():
+            (folder / "servers").symlink_to("/opt/api/servers")
+        return [(_GUEST, "/opt/toolfold"), (folder, GUEST_HOME)]
+
+
+async def import_runtime(engine: Engine, runtime: Runtime) -> Image:
+    """The image made from `runtime`, imported if the engine does not have it yet."""
     name = f"toolfold-runtime:{runtime.root.name}"
-    known = await find_image(engine, name)
-    if known is not None:
-        return known
+    found = await _find_id(engine, name) or await _import(engine, runtime.root, name)
+    return Image(found, (runtime.python, "-S", *_FLAGS), {"LD_LIBRARY_PATH": runtime.library_path})
+
+
+async def find_image(engine: Engine, name: str) -> Image | None:
+    """An image with a Python of its own, and that Python's packages, as the engine has it."""
+    found = await _find_id(engine, name)
+    return Image(found, ("python3", *_FLAGS), has_guest=False) if found is not None else None
+
+
+async def _import(engine: Engine, root: Path, name: str) -> str:
     read, write = os.pipe()
-    packing = asyncio.create_task(asyncio.to_thread(_pack, runtime.root, write))
-    change = ["--change", f"LABEL {_LABEL}={runtime.root.name}"]
+    packing = asyncio.create_task(asyncio.to_thread(_pack, root, write))
+    change = ["--change", f"LABEL {_LABEL}={root.name}"]
     try:
         told = await engine.do("import", *change, "-", name, seconds=_IMPORT_SECONDS, source=read)
     finally:
@@ -31,11 +68,10 @@ async def import_runtime(engine: Engine, runtime: Runtime) -> str:
         await asyncio.wait([packing])
     if packing.exception() is not None:
         raise SandboxUnavailable(f"the image could not be packed: {packing.exception()}.")
-    return await find_image(engine, name) or told.split()[-1]
+    return await _find_id(engine, name) or told.split()[-1]
 
 
-async def find_image(engine: Engine, name: str) -> str | None:
-    """An image's id, which unlike its name nobody can point elsewhere later."""
+async def _find_id(engine: Engine, name: str) -> str | None:
     try:
         return (await engine.do("image", "inspect", "--format", "{{.Id}}", name)).strip() or None
     except SandboxUnavailable:

@@ -97,17 +97,9 @@ class Monty:
     async def start(self, room: Room, api: Path) -> MontyCell:
         ours, theirs = socket.socketpair()
         read, write = os.pipe()
-        options = {
-            "channel": theirs.fileno(),
-            "room": os.path.abspath(room.path),  # noqa: PTH100 - a name is made absolute, no link is followed
-            "api": os.path.abspath(api),  # noqa: PTH100
-            "binary": self._binary,
-            "memory": self._settings.memory,
-            "disk": self._settings.disk,
-        }
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-X", "utf8", "-c", _BOOT, json.dumps(options)),
+                *(sys.executable, "-I", "-X", "utf8", "-c", _BOOT, self._options(room, api, theirs.fileno())),
                 stdin=subprocess.DEVNULL,
                 stdout=write,
                 stderr=write,
@@ -123,6 +115,17 @@ class Monty:
             theirs.close()
             os.close(write)
         return MontyCell(process, ours, read)
+
+    def _options(self, room: Room, api: Path, channel: int) -> str:
+        options = {
+            "channel": channel,
+            "room": str(room.path.absolute()),
+            "api": str(api.absolute()),
+            "binary": self._binary,
+            "memory": self._settings.memory,
+            "disk": self._settings.disk,
+        }
+        return json.dumps(options)
 
 
 class MontyCell:

@@ -9,6 +9,7 @@ The host going away closes standard input. Then this process ends, and as it is 
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import select
@@ -20,10 +21,15 @@ from typing import Any, NoReturn
 
 _OUTPUT = b"o"
 _CHANNEL = b"c"
+_OUT_OF_MEMORY = b"m"
 _RECORD = struct.Struct(">cI")
 _CHUNK = 1 << 18
 _LAST_WORDS = 1.0
-_SET_DUMPABLE = 4
+_SET_DUMPABLE, _SET_SECCOMP, _FILTER = 4, 22, 2
+_MEMORY_KILLS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+
+
+_writing = threading.Lock()
 
 
 def main() -> NoReturn:
@@ -42,6 +48,7 @@ def main() -> NoReturn:
     outward = threading.Thread(target=_carry_out, args=(ours, printed), daemon=True)
     outward.start()
     code = _wait(guest)
+    _tell_memory()
     # What it said last is still on its way; a child that keeps the channel open must not keep us.
     outward.join(_LAST_WORDS)
     os._exit(code if code >= 0 else 128 - code)
@@ -55,9 +62,10 @@ def _be_the_guest(options: dict[str, Any], channel: int, output: int) -> NoRetur
     os.close(nothing)
     os.close(output)
     os.setsid()
+    _filter_calls(options.pop("filters"))
     # Engines and images add variables of their own; programs see the same ones in every backend.
-    for name in set(os.environ) - set(options.pop("environment")):
-        del os.environ[name]
+    os.environ.clear()
+    os.environ.update(options.pop("environment"))
     sys.argv[1] = json.dumps({**options, "channel": channel})
     from .boot import main as boot
 
@@ -68,6 +76,22 @@ def _be_the_guest(options: dict[str, Any], channel: int, output: int) -> NoRetur
     except BaseException as error:  # a guest that cannot start must say why
         os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
     os._exit(1)
+
+
+def _filter_calls(filters: dict[str, str]) -> None:
+    """Our own list of system calls on top of the engine's, for the guest and everything it starts."""
+    import ctypes
+
+    program = base64.b64decode(filters.get(os.uname().machine, ""))
+    if not program:
+        return
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+    rules = Program(len(program) // 8, program)
+    if ctypes.CDLL(None, use_errno=True).prctl(_SET_SECCOMP, _FILTER, ctypes.byref(rules), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP)")
 
 
 def _keep_the_guest_out() -> None:
@@ -103,6 +127,7 @@ def _carry_out(channel: socket.socket, printed: int) -> None:
                 _forward_printed(printed)
                 if not data:
                     return
+                _tell_memory()
                 _record(_CHANNEL, data)
     except OSError:
         return  # the host is gone, which standard input tells as well
@@ -120,10 +145,27 @@ def _forward_printed(printed: int) -> bool:
         _record(_OUTPUT, data)
 
 
+def _tell_memory() -> None:
+    """Tell the host when the kernel has ended something in here for want of memory, before the program goes on."""
+    if _memory_kills() > 0:
+        _record(_OUT_OF_MEMORY, b"")
+
+
+def _memory_kills() -> int:
+    for path in _MEMORY_KILLS:
+        try:
+            with open(path) as file:  # noqa: PTH123 - this runs with every message
+                return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+        except (OSError, ValueError, IndexError):
+            continue
+    return 0
+
+
 def _record(kind: bytes, data: bytes) -> None:
-    view = memoryview(_RECORD.pack(kind, len(data)) + data)
-    while view:
-        view = view[os.write(1, view) :]
+    with _writing:
+        view = memoryview(_RECORD.pack(kind, len(data)) + data)
+        while view:
+            view = view[os.write(1, view) :]
 
 
 def _wait(guest: int) -> int:

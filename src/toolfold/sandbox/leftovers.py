@@ -1,0 +1,69 @@
+"""Whose containers are whose: each process that makes some holds a lock, and what belongs to no lock is left over."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import itertools
+import os
+import secrets
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+
+_PREFIX = "toolfold"
+
+
+class Lease:
+    """This process's right to its containers. The kernel takes it back when the process ends, however it ends."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self._home = home
+        self._numbers = itertools.count(1)
+        self._instance = secrets.token_hex(6)
+        path = self._lock(self._instance)
+        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        weakref.finalize(self, _end, lock, path)
+
+    @property
+    def label(self) -> str:
+        """On every container whose lock would be in the same folder."""
+        return f"toolfold.home={hashlib.sha256(str(self._home.resolve()).encode()).hexdigest()[:16]}"
+
+    def name(self) -> str:
+        """For a new container; says which lease it is under."""
+        return f"{_PREFIX}-{self._instance}-{next(self._numbers)}"
+
+    def abandoned(self, containers: Iterable[str]) -> list[str]:
+        """Those whose process is gone. Locks that nobody holds are removed."""
+        alive = {path.stem for path in self._home.glob("*.lock") if self._is_held(path)}
+        return [name for name in containers if name.removeprefix(f"{_PREFIX}-").rpartition("-")[0] not in alive]
+
+    def _lock(self, instance: str) -> Path:
+        return self._home / f"{instance}.lock"
+
+    def _is_held(self, path: Path) -> bool:
+        if path.stem == self._instance:
+            return True
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(lock)
+
+
+def _end(lock: int, path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+    os.close(lock)
