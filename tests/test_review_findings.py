@@ -1,0 +1,264 @@
+"""What the review finds, and what it leaves alone."""
+# ruff: noqa: E501 - a table reads better with its rows on one line
+
+from __future__ import annotations
+
+import ast
+import asyncio.tasks
+import dataclasses
+import typing
+import unittest.mock
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.typed_api import simple
+from toolfold.codegen.names import ApiNames
+from toolfold.review.finding import Finding
+from toolfold.review.review import review
+
+TEXT = {"type": "string"}
+TOOLS = [
+    simple(
+        "create_issue",
+        "github",
+        owner_=TEXT,
+        title_=TEXT,
+        labels={"type": "array", "items": TEXT},
+        state={"enum": ["open", "closed"]},
+        page={"type": "integer", "minimum": 1},
+        meta={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+        note={"anyOf": [TEXT, {"type": "null"}]},
+    ),
+    simple("list-issues", "github", owner_=TEXT, **{"If-Match": TEXT}),
+    simple("merge", "gitlab", id_={"type": ["integer", "string"]}),
+    simple("anything", "open-server", x=TEXT),
+    simple("odd", "gitlab", a={"properties": {"x": TEXT}}, b={}, c={"type": "nonsense"}),
+]
+TOOLS[0].input_schema["additionalProperties"] = False
+TOOLS[3].input_schema["additionalProperties"] = True
+NAMES = ApiNames.of(TOOLS)
+BY_NAME = {(tool.server, tool.name): tool for tool in TOOLS}
+
+
+def found(code: str) -> list[Finding]:
+    return review(code, NAMES, lambda server, tool: BY_NAME.get((server, tool)))
+
+
+def told(code: str) -> list[tuple[int, str, str]]:
+    return [(finding.line, finding.code, f"{finding.message} {finding.hint}".strip()) for finding in found(code)]
+
+
+IMPORT = "from servers.github import create_issue\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("x = (", (1, "syntax", "SyntaxError: '(' was never closed in `x = (`.")),
+        ("a = 1\ndef f():\n    await g()", (3, "syntax", "SyntaxError: 'await' outside async function. `await` works at the top level and inside `async def`.")),
+        ("return 5", (1, "syntax", "SyntaxError: 'return' outside function.")),
+        ("x = 1\0", (1, "syntax", "SyntaxError: source code string cannot contain null bytes.")),
+        ("from servers.githb import create_issue", (1, "unknown_server", "There is no server module servers.githb. Did you mean github or gitlab?")),
+        ("import servers.nothing_like_it", (1, "unknown_server", "There is no server module servers.nothing_like_it. There are: github, gitlab, open_server.")),
+        ("from servers import gitub", (1, "unknown_server", "There is no server module servers.gitub. Did you mean github or gitlab?")),
+        ("from servers.github import creat_issue", (1, "unknown_tool", "servers.github has no tool 'creat_issue'. Did you mean create_issue or list_issues?")),
+        ("import os\nfrom servers.github import merge as m", (2, "unknown_tool", "servers.github has no tool 'merge'. It is in servers.gitlab.")),
+        ("import servers.github.creat_issue", (1, "unknown_tool", "servers.github has no tool 'creat_issue'. Did you mean create_issue or list_issues?")),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_parsed_or_imported_is_found(code: str, expected: tuple[int, str, str]) -> None:
+    assert told(code) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "message"),
+    [
+        ("create_issue(owner='o')", "missing_argument", "create_issue needs title."),
+        ("create_issue()", "missing_argument", "create_issue needs owner, title."),
+        ("create_issue(owner='o', title=...)", "missing_argument", "create_issue needs title."),
+        ("create_issue(owner='o', title='t', lables=[])", "unknown_argument", "create_issue has no argument 'lables'. Did you mean labels?"),
+        ("create_issue(owner='o', title='t', zzz=1)", "unknown_argument", "create_issue has no argument 'zzz'. It takes owner, title, labels, state, page, meta, note."),
+        ("create_issue(owner='o', title=5)", "invalid_argument", "create_issue: title: must be string, not integer."),
+        ("create_issue(owner='o', title=None)", "invalid_argument", "create_issue: title: must be string, not null."),
+        ("create_issue(owner='o', title='t', labels='bug')", "invalid_argument", "create_issue: labels: must be array, not string."),
+        ("create_issue(owner='o', title='t', labels=['a', 1])", "invalid_argument", "create_issue: labels[1]: must be string, not integer."),
+        ("create_issue(owner='o', title=[x])", "invalid_argument", "create_issue: title: must be string, not array."),
+        ("create_issue(owner='o', title='t', labels=f'{x}')", "invalid_argument", "create_issue: labels: must be array, not string."),
+        ("create_issue(owner='o', title='t', state='opn')", "invalid_argument", "create_issue: state: must be one of 'open', 'closed'."),
+        ("create_issue(owner='o', title='t', page=-1)", "invalid_argument", "create_issue: page: is less than the minimum of 1."),
+        ("create_issue(owner='o', title='t', meta={'a': 'x'})", "invalid_argument", "create_issue: meta.a: must be integer, not string."),
+        ("create_issue(owner='o', title='t', meta={})", "invalid_argument", "create_issue: meta: misses 'a'."),
+        ("create_issue(owner='o', title='t', note=1)", "invalid_argument", "create_issue: note: must be string or null, not integer."),
+        ("create_issue('o', 't')", "invalid_argument", "create_issue takes keywords or one dict, not positional arguments. Write create_issue(owner=..., title=...)."),
+        ("create_issue({'owner': 'o'}, title='t')", "invalid_argument", "create_issue takes keywords or one dict, not positional arguments. Write create_issue(owner=...)."),
+        ("create_issue({'owner': 'o'})", "missing_argument", "create_issue needs title."),
+        ("create_issue({'owner': 'o', 'title': 5})", "invalid_argument", "create_issue: title: must be string, not integer."),
+        ("create_issue({'owner': 'o', 'title': 't', 'lable': 1})", "unknown_argument", "create_issue has no argument 'lable'. Did you mean labels?"),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_is_found(call: str, code: str, message: str) -> None:
+    assert told(f"{IMPORT}\nx = 1\nawait {call}") == [(4, code, message)]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "from servers.github import create_issue as ci\nawait ci(owner='o')",
+        "from servers.github.create_issue import create_issue\nawait create_issue(owner='o')",
+        "import servers.github\nawait servers.github.create_issue(owner='o')",
+        "import servers\nawait servers.github.create_issue(owner='o')",
+        "import servers.github as gh\nawait gh.create_issue(owner='o')",
+        "from servers import github\nawait github.create_issue(owner='o')",
+        "from servers.github import create_issue\nasync def f():\n    for i in range(3):\n        await create_issue(owner='o')\nawait f()",
+        "async def f():\n    from servers.github import create_issue\n    return await create_issue(owner='o')",
+        "import asyncio\nfrom servers.github import create_issue\nawait asyncio.gather(*[create_issue(owner=o) for o in 'ab'])",
+        "from servers.github import create_issue\ntry:\n    await create_issue(owner='o')\nexcept Exception as error:\n    print(error)",
+    ],
+)  # fmt: skip
+def test_a_call_is_known_by_every_way_to_import_it(way: str) -> None:
+    assert [finding.code for finding in found(way)] == ["missing_argument"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "{call}",
+        "if x:\n    {call}",
+        "print({call})",
+        "issue = {call}['id']",
+        "issue = {call}.get('id')",
+        "for issue in {call}:\n    pass",
+        "titles = [issue['title'] for issue in {call}]",
+        'print(f"{{{call}}}")',
+        "issue = {call}\nprint(issue['id'], issue['title'])",
+        "issue = {call}\nprint(issue)",
+        "async def f():\n    issue = {call}\n    return issue['id']",
+    ],
+)
+def test_a_call_that_nobody_awaits_is_found(program: str) -> None:
+    code = IMPORT + program.format(call="create_issue(owner='o', title='t')")
+    assert [finding.code for finding in found(code)] == ["not_awaited"]
+    assert found(code)[0].hint == "Write `await create_issue(...)`."
+
+
+def test_a_forgotten_await_of_a_call_by_name_is_found() -> None:
+    assert [finding.code for finding in found("from toolfold import call_mcp_tool\ncall_mcp_tool('x', {})")] == [
+        "not_awaited"
+    ]
+
+
+FINE = [
+    "",
+    "1 + 1",
+    "await something()",
+    "{call}  # not imported here, but perhaps in an earlier run of the session",
+    f"{IMPORT}await {{call}}",
+    f"{IMPORT}task = {{call}}\nawait task",
+    f"{IMPORT}task = {{call}}\nprint('later')",
+    f"{IMPORT}import asyncio\ntasks = [{{call}} for _ in range(3)]\nprint(await asyncio.gather(*tasks))",
+    f"{IMPORT}import asyncio\ntask = asyncio.create_task({{call}})\nawait task",
+    f"{IMPORT}import asyncio\nprint(asyncio.run({{call}}))",
+    f"{IMPORT}def later():\n    return {{call}}\nprint(await later())",
+    f"{IMPORT}pending = {{call}}\npending.close()",
+    f"{IMPORT}print = log\nprint({{call}})",
+    f"{IMPORT}await create_issue(**arguments)",
+    f"{IMPORT}await create_issue(owner='o', **{{'title': 't'}})",
+    f"{IMPORT}await create_issue(*args)",
+    f"{IMPORT}await create_issue(arguments)",
+    f"{IMPORT}await create_issue({{'owner': 'o', **rest}})",
+    f"{IMPORT}await create_issue({{key: 1}})",
+    f"{IMPORT}await create_issue(owner=owner, title=title, labels=labels, state=state, page=page)",
+    f"{IMPORT}await create_issue(owner='o', title='t', labels=[x, y], page=1 if x else 2, note=None)",
+    f"{IMPORT}await create_issue(owner='o', title='t', labels=('a', 'b'), meta={{'a': x}}, page=...)",
+    f"{IMPORT}await create_issue({{'owner': 'o', 'title': 't', 'labels': ['a']}})",
+    # Another meaning of the name: rebinding, shadowing, a parameter, a loop variable, a class, a capture.
+    f"{IMPORT}create_issue = partial(create_issue, owner='o')\nawait create_issue(title='t')",
+    f"{IMPORT}def f(create_issue):\n    create_issue(1, 2)",
+    f"{IMPORT}for create_issue in things:\n    create_issue()",
+    f"{IMPORT}def create_issue():\n    pass\ncreate_issue()",
+    f"{IMPORT}f = lambda create_issue: create_issue()",
+    f"{IMPORT}x = [create_issue() for create_issue in things]",
+    f"{IMPORT}with open('f') as create_issue:\n    create_issue()",
+    f"{IMPORT}try:\n    pass\nexcept Exception as create_issue:\n    create_issue()",
+    f"{IMPORT}match x:\n    case [create_issue]:\n        create_issue()",
+    f"{IMPORT}match x:\n    case {{**create_issue}}:\n        create_issue()",
+    f"{IMPORT}if (create_issue := other):\n    create_issue()",
+    f"{IMPORT}def f():\n    global create_issue\n    create_issue = print\nf()\ncreate_issue()",
+    f"{IMPORT}def f():\n    create_issue = 1\n    def g():\n        nonlocal create_issue\n        create_issue()",
+    f"{IMPORT}del create_issue\ncreate_issue()",
+    f"{IMPORT}globals()['create_issue'] = print\ncreate_issue()",
+    f"{IMPORT}exec('create_issue = print')\ncreate_issue()",
+    f"{IMPORT}from mine import *\ncreate_issue()",
+    f"{IMPORT}from servers.gitlab import merge as create_issue\ncreate_issue(id=1)['x']",
+    "import servers.github as gh\ngh.create_issue = print\ngh.create_issue()",
+    "servers = other()\nservers.github.create_issue()",
+    "class A:\n    from servers.github import create_issue\n    async def f(self):\n        create_issue()",
+    # Imports that the program has a plan for, or that are not ours to judge.
+    "try:\n    from servers.jira import create\nexcept ImportError:\n    create = None",
+    "if available:\n    import servers.jira",
+    "import servers\nfrom servers import *",
+    "from servers.github import *\nprint(create_issue())",
+    "from servers.github.create_issue import Meta, create_issue",
+    "import numpy, toolfold, tool_discovery, client, skills.mine\nfrom skills.report import make\nfrom workspace.helpers import x",
+    "from toolfold import search_tools, call_mcp_tool, read_resource, save_skill, progress\nprint(search_tools('x'))",
+    "from .servers import x\nfrom . import servers",
+    # Schemas that say little.
+    "from servers.gitlab import odd\nawait odd(a='text', b=[1], c={'x': 1})",
+    "from servers.gitlab import merge\nawait merge(id=1)\nawait merge(id='1')",
+    "from servers.open_server import anything\nawait anything(x='a', more=1, **rest)",
+    "from servers.github import list_issues\nawait list_issues(owner='o', If_Match='x')",
+    "from servers.github import list_issues\nawait list_issues({'owner': 'o', 'If-Match': 'x', 'unheard': 1})",
+    "'\\d'  # an odd escape",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", FINE)
+def test_what_is_right_or_cannot_be_known_passes(program: str) -> None:
+    code = program.replace("{call}", "create_issue(owner='o', title='t')")
+    assert found(code) == []
+
+
+def test_findings_come_in_the_order_of_the_lines_and_once() -> None:
+    code = f"{IMPORT}from servers.nope import x\n" + "await create_issue(owner=1)\n" * 3 + "create_issue()\n"
+    lines = [finding.line for finding in found(code)]
+    assert lines == sorted(lines)
+    assert len(set(found(code))) == len(found(code))
+
+
+def test_a_program_that_is_wrong_everywhere_is_told_only_so_much() -> None:
+    assert len(found(IMPORT + "await create_issue(x=1)\n" * 500)) == 20
+
+
+@pytest.mark.parametrize("code", ["(" * 5000, "x" + "[0]" * 5000, "-" * 50_000 + "1", "\ud800", "f(" * 90 + ")" * 90])
+def test_a_program_that_breaks_parsers_does_not_break_the_review(code: str) -> None:
+    assert isinstance(found(code), list)
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        "from servers.github import create_issue", "import servers.github as gh", "create_issue = 1", "x = create_issue(owner='o')",
+        "await create_issue(owner='o', title='t')", "def f(create_issue):\n    return create_issue()", "gh.create_issue(title=1)",
+        "class A:\n    create_issue = 2", "[create_issue(owner=o) for o in x]", "global x", "del create_issue", "print(x)", "for gh in x: pass",
+        "async def g():\n    async with a as b, c:\n        yield (await create_issue({'owner': b}))",
+        "match x:\n    case {'a': gh, **rest} if gh: pass", "lambda *a, **k: (y := create_issue(*a, **k))", "try:\n    pass\nfinally:\n    pass",
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(FRAGMENTS, max_size=8))
+def test_any_program_is_reviewed_without_an_error_and_every_finding_has_its_place(parts: list[str]) -> None:
+    code = "\n".join(parts)
+    for finding in found(code):
+        assert 1 <= finding.line <= code.count("\n") + 1
+        assert finding.message
+
+
+@pytest.mark.parametrize("module", [ast, asyncio.tasks, dataclasses, typing, unittest.mock])
+def test_real_code_of_every_kind_is_read_without_a_finding(module: ModuleType) -> None:
+    assert module.__file__ is not None
+    assert found(Path(module.__file__).read_text(encoding="utf-8")) == []
