@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ LAB: dict[str, Any] = {"command": sys.executable, "args": [str(Path(__file__).pa
 
 
 @asynccontextmanager
-async def lab_fold(data_dir: Path, **settings: Any) -> AsyncIterator[Toolfold]:
+async def lab_fold(data_dir: Path, **settings: Any) -> AsyncGenerator[Toolfold]:
     sandbox = {"pool": 1, **settings.pop("sandbox", {})}
     servers = {"lab": LAB, **settings.pop("servers", {})}
     config = {"servers": servers, "sandbox": sandbox, **settings}

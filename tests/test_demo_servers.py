@@ -97,9 +97,7 @@ def test_every_schema_is_valid_and_every_argument_is_described(name: str):
             assert schema.get("description") or schema["type"] == "array", (tool.name, argument)
 
 
-@pytest.mark.parametrize(
-    ("server", "name"), [(server, name) for server, tools in EXAMPLES.items() for name in tools]
-)
+@pytest.mark.parametrize(("server", "name"), [(server, name) for server, tools in EXAMPLES.items() for name in tools])
 def test_structured_answers_match_their_own_output_schema(server: str, name: str):
     asked = tool(server, name)
     text, structured, is_error = asked.answer(EXAMPLES[server][name])
@@ -171,17 +169,14 @@ async def test_salesforce_answers_a_thousand_records_and_keeps_what_is_written()
         assert updated["updated"] == 3
         assert updated["results"][-1] == {"id": "nobody", "success": False, "error": "ENTITY_NOT_FOUND"}
         contacts = [
-            {name: lead[name] for name in ("Name", "Email", "Company")} | {"LeadId": lead["Id"]}
-            for lead in leads[:3]
+            {name: lead[name] for name in ("Name", "Email", "Company")} | {"LeadId": lead["Id"]} for lead in leads[:3]
         ]
         created = await ask(client, "create_contacts", contacts=contacts)
         found = await ask(client, "query", query="SELECT Id, LeadId FROM Contact")
         assert [(row["Id"], row["LeadId"]) for row in found["records"]] == [
             (identifier, lead["Id"]) for identifier, lead in zip(created["ids"], leads, strict=False)
         ]
-        converted = await ask(
-            client, "query", query="SELECT count(Id) AS n FROM Lead WHERE Status = 'Converted'"
-        )
+        converted = await ask(client, "query", query="SELECT count(Id) AS n FROM Lead WHERE Status = 'Converted'")
         assert converted["records"] == [{"n": 3}]
 
 
@@ -273,9 +268,7 @@ def test_prometheus_gives_one_series_per_selected_service_with_a_day_of_points()
 async def test_documentation_is_found_by_purpose_and_read_as_plain_text():
     async with connected("context7") as client:
         (library,) = await ask(client, "resolve_library_id", library_name="rate limits")
-        result = await client.call_tool(
-            "get_library_docs", {"library_id": library["library_id"], "topic": "testing"}
-        )
+        result = await client.call_tool("get_library_docs", {"library_id": library["library_id"], "topic": "testing"})
         (block,) = result.content
         assert isinstance(block, types.TextContent)
         assert block.text.startswith("# Quillfort")

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def serve_command(runtime_dir: Path, *more: str) -> list[str]:
 
 
 @asynccontextmanager
-async def connected(runtime_dir: Path, mode: str = "auto") -> AsyncIterator[Client]:
+async def connected(runtime_dir: Path, mode: str = "auto") -> AsyncGenerator[Client]:
     parameters = StdioServerParameters(command=sys.executable, args=serve_command(runtime_dir))
     async with Client(parameters, mode=mode) as client:
         yield client
@@ -85,7 +85,7 @@ async def test_printed_output_is_streamed_as_progress(runtime_dir: Path) -> None
     heard: list[str] = []
     first = asyncio.Event()
 
-    async def progress(_progress: float, _total: float | None, message: str | None) -> None:
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message or "")
         first.set()
 
@@ -93,9 +93,7 @@ async def test_printed_output_is_streamed_as_progress(runtime_dir: Path) -> None
         await text(client, "run_code", code="1")
         # The program waits for a file that nobody writes until its first line was heard: no timing involved.
         code = "import os, time\nprint('one')\nwhile not os.path.exists('workspace/go'): time.sleep(0.01)\nprint('two')"
-        call = asyncio.create_task(
-            client.call_tool("run_code", {"code": code, "session": "s"}, progress_callback=progress)
-        )
+        call = asyncio.create_task(client.call_tool("run_code", {"code": code, "session": "s"}, progress_callback=tell))
         async with asyncio.timeout(20):
             await first.wait()
         assert heard == ["one\n"]
@@ -109,7 +107,7 @@ async def test_printed_output_is_streamed_as_progress(runtime_dir: Path) -> None
 async def test_a_cancelled_request_ends_the_program(runtime_dir: Path) -> None:
     async with connected(runtime_dir) as client:
         await text(client, "run_code", code="1")
-        code = "import time\nopen('workspace/begun', 'w').close()\nwhile True: time.sleep(0.05); open('workspace/beat', 'a').write('x')"
+        code = "import time\nwhile True: time.sleep(0.05); open('workspace/beat', 'a').write('x')"
         call = asyncio.create_task(client.call_tool("run_code", {"code": code, "session": "cut"}))
         workspace = await _appears(runtime_dir / "sessions", "cut-*/workspace/beat")
         call.cancel()
@@ -128,7 +126,7 @@ async def test_concurrent_calls_in_different_sessions_run_side_by_side(runtime_d
         await text(client, "run_code", code="1")
 
         # Each waits for the other's file: only side by side can both end.
-        async def meet(me: str, other: str) -> str:
+        async def meet(me: str) -> str:
             code = (
                 f"import time\nfrom servers.lab import sleep\nimport os\nopen('workspace/{me}', 'w').close()\n"
                 "while not os.path.exists('workspace/met'): time.sleep(0.01)\nprint('met')"
@@ -142,7 +140,7 @@ async def test_concurrent_calls_in_different_sessions_run_side_by_side(runtime_d
                 (room / "workspace" / "met").touch()
 
         async with asyncio.timeout(30):
-            results = await asyncio.gather(meet("ada", "bob"), meet("bob", "ada"), introduce())
+            results = await asyncio.gather(meet("ada"), meet("bob"), introduce())
         assert results[:2] == ["met", "met"]
 
 
@@ -168,7 +166,11 @@ async def test_print_never_reaches_the_protocol_stream(runtime_dir: Path) -> Non
     info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
     send(1, "initialize", info)
     send(None, "notifications/initialized", {})
-    code = "import os, sys\nprint('{\"jsonrpc\": \"2.0\"}')\nos.write(1, b'raw\\n'); os.write(2, b'err\\n'); sys.stderr.write('e')"
+    code = """
+import os, sys
+print('{"jsonrpc": "2.0"}')
+os.write(1, b'raw\n'); os.write(2, b'err\n'); sys.stderr.write('e')
+"""
     send(2, "tools/call", {"name": "run_code", "arguments": {"code": code}})
     answers: dict[int, Any] = {}
     async with asyncio.timeout(30):

@@ -46,7 +46,14 @@ async def test_an_endless_loop_is_stopped_by_the_clock(fold: Toolfold) -> None:
 
 
 async def test_a_loop_that_swallows_every_exception_is_stopped_too(fold: Toolfold) -> None:
-    code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n    try:\n        while True: pass\n    except BaseException: pass"
+    code = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    try:
+        while True: pass
+    except BaseException: pass
+"""
     assert "sandbox.timeout" in str((await ends_badly(fold, code, timeout=1)).error)
 
 
@@ -126,7 +133,13 @@ async def test_a_server_that_is_down_leaves_the_others_alone(runtime_dir: Path) 
 
 
 async def test_calls_end_with_the_program(fold: Toolfold) -> None:
-    code = "import asyncio\nfrom servers.lab import sleep\ntask = asyncio.create_task(sleep(seconds=30))\nawait asyncio.sleep(0.1)\nprint('done')"
+    code = """
+import asyncio
+from servers.lab import sleep
+task = asyncio.create_task(sleep(seconds=30))
+await asyncio.sleep(0.1)
+print('done')
+"""
     result = await asyncio.wait_for(fold.run(code), 15)
     assert result.success, result.error
     assert "done" in result.output
@@ -145,5 +158,11 @@ async def test_cancelling_a_run_ends_the_program(fold: Toolfold) -> None:
 
 
 async def test_a_program_cannot_speak_on_the_channel(fold: Toolfold) -> None:
-    code = "import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'\\xff' * 64)\n    except OSError: pass\nimport time; time.sleep(5)"
+    code = """
+import os, time
+for fd in range(3, 64):
+    try: os.write(fd, b'\xff' * 64)
+    except OSError: pass
+time.sleep(5)
+"""
     assert "protocol" in str((await ends_badly(fold, code)).error)

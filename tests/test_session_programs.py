@@ -18,14 +18,14 @@ def fold(lab: Toolfold) -> Toolfold:
     return lab
 
 
-async def printed(fold: Toolfold, code: str, **options: str) -> str:
-    result = await fold.run(code, **options)
+async def printed(fold: Toolfold, code: str, *, session: str | None = None) -> str:
+    result = await fold.run(code, session=session)
     assert result.success, result.error
     return result.output
 
 
-async def failed(fold: Toolfold, code: str, **options: str) -> str:
-    result = await fold.run(code, **options)
+async def failed(fold: Toolfold, code: str, *, session: str | None = None) -> str:
+    result = await fold.run(code, session=session)
     assert not result.success
     assert result.error is not None
     return result.error
@@ -87,14 +87,22 @@ print(picture.path.startswith("workspace/"), picture.mime_type, open(picture.pat
         assert "note:" in output
 
     async def test_null_and_unicode_survive_the_way_there_and_back(self, fold: Toolfold) -> None:
-        code = "from servers.lab import echo\nv = {'a': None, 'b': '✓ 𝄞', 'c': [1.5, True]}\nprint((await echo(value=v))['value'] == v)"
+        code = """
+from servers.lab import echo
+v = {'a': None, 'b': '✓ 𝄞', 'c': [1.5, True]}
+print((await echo(value=v))['value'] == v)
+"""
         assert await printed(fold, code) == "True\n"
 
 
 class TestLanguage:
     async def test_gathered_calls_really_run_at_once(self, fold: Toolfold) -> None:
         # Ten calls of 0.3 s within a 2 s limit: one after the other they would need 3 s.
-        code = "import asyncio\nfrom servers.lab import sleep\nprint(len(await asyncio.gather(*[sleep(seconds=0.3) for _ in range(10)])))"
+        code = """
+import asyncio
+from servers.lab import sleep
+print(len(await asyncio.gather(*[sleep(seconds=0.3) for _ in range(10)])))
+"""
         result = await fold.run(code, timeout=2)
         assert result.output == "10\n", result.error
 
@@ -190,7 +198,12 @@ class TestSessions:
     async def test_runs_of_one_session_queue_and_others_run_beside(self, fold: Toolfold) -> None:
         import asyncio
 
-        step = "import asyncio\nfrom servers.lab import sleep\nawait sleep(seconds=0.1)\nn = globals().get('n', 0) + 1\nprint(n)"
+        step = """
+from servers.lab import sleep
+await sleep(seconds=0.1)
+n = globals().get("n", 0) + 1
+print(n)
+"""
         results = await asyncio.gather(
             *[fold.run(step, session="line") for _ in range(4)], fold.run(step, session="other")
         )
