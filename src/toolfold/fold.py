@@ -192,7 +192,7 @@ class Toolfold:
         rooms = Rooms(self.settings.data_dir)
         self._stack.callback(rooms.close)
         pool = await self._stack.enter_async_context(
-            Pool(self._choice.backend, self._api, rooms, size=settings.pool, output_limit=settings.output)
+            Pool(self._choice.backend, self._api, rooms, settings)
         )
         return await self._stack.enter_async_context(Sessions(self.settings, pool, rooms, bridge))
 

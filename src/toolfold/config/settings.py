@@ -111,6 +111,10 @@ class SandboxSettings(_Model):
     """Bytes a run may print before it is ended."""
     tool_calls: int = Field(default=10_000, ge=1)
     concurrent_calls: int = Field(default=64, ge=1)
+    message: Size = 16 * 1000**2
+    """Bytes of one message from the program to the host: the arguments of one call, or the last value."""
+    messages: int = Field(default=50_000, ge=100)
+    """Messages a program may send in one second."""
     pool: int = Field(default=4, ge=0)
     """Sandboxes kept warm."""
     packages: tuple[str, ...] = ()

@@ -19,7 +19,6 @@ import subprocess
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
@@ -100,11 +99,13 @@ class Bubblewrap:
         command = ["--args", str(arguments_read), "--", *self._program(theirs.fileno())]
         try:
             process, names = await self._launch(command, room, api, output_write, given)
-        except OSError as error:
+        except BaseException as error:
             ours.close()
             for descriptor in (output_read, status_read, arguments_write):
                 os.close(descriptor)
-            raise SandboxUnavailable(f"bubblewrap could not be started: {error}.") from error
+            if isinstance(error, OSError):
+                raise SandboxUnavailable(f"bubblewrap could not be started: {error}.") from error
+            raise
         finally:
             theirs.close()
             for descriptor in (output_write, *given[1:]):
@@ -114,7 +115,8 @@ class Bubblewrap:
             await cell.enclose(self._cgroups)
             # bwrap waits for its arguments, so it has started nothing that could be outside of the group.
             arguments = self._arguments(room, names, api, status_write, rules)
-            os.write(arguments_write, b"\0".join(map(os.fsencode, arguments)))
+            with contextlib.suppress(BrokenPipeError):  # it ended already; the cell tells how
+                os.write(arguments_write, b"\0".join(map(os.fsencode, arguments)))
         except BaseException:
             cell.kill()
             await cell.wait()
@@ -128,19 +130,23 @@ class Bubblewrap:
     ) -> tuple[subprocess.Popen[bytes], dict[Path, str]]:
         """The process, and the names by which it reaches what it will mount."""
         paths = (self._runtime.root, api, room.path.parent, *self._packages)
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-        if self._nobodies is None:
-            own: subprocess.Popen[bytes]
-            own = subprocess.Popen([str(self._bwrap), *command], pass_fds=given, env={}, **streams)
-            return own, {path: str(path) for path in paths}
-        owner = self._nobodies.take(room)
-        return await self._nobodies.start(owner, self._bwrap, command, paths, pass_fds=given, env={}, **streams)
+        if self._nobodies is not None:
+            return await self._nobodies.start(self._nobodies.take(room), self._bwrap, command, paths, output, given)
+        process = subprocess.Popen(
+            [str(self._bwrap), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=given,
+            env={},
+        )
+        return process, {path: str(path) for path in paths}
 
     def _program(self, channel: int) -> list[str]:
         """What runs inside. It is visible there; the way in is not."""
         paths = [f"/opt/packages/{number}" for number in range(len(self._packages))]
-        options = json.dumps({"channel": channel, "limits": self._limits(), "paths": paths})
-        return [self._runtime.python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, options]
+        options = {"channel": channel, "limits": self._limits(), "paths": paths, "message": self._settings.message}
+        return [self._runtime.python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, json.dumps(options)]
 
     def _arguments(self, room: Room, names: dict[Path, str], api: Path, status: int, rules: int) -> list[str]:
         arguments = [*_NAMESPACES, "--die-with-parent", "--new-session", "--cap-drop", "ALL"]

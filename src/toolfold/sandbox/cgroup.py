@@ -107,6 +107,11 @@ class Cgroup:
 
     def __init__(self, paths: list[Path]) -> None:
         self._paths = paths
+        self._events: int | None = None
+        for file in (path / name for path in paths for name in ("memory.events", "memory.oom_control")):
+            with contextlib.suppress(OSError):
+                self._events = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+                break
 
     def admit(self, pid: int) -> None:
         """Move a process that has not forked yet; everything it starts stays inside. May take milliseconds."""
@@ -115,16 +120,21 @@ class Cgroup:
 
     def memory_kills(self) -> int:
         """How many of its processes the kernel has ended for want of memory."""
-        for path in self._paths:
-            for file in ("memory.events", "memory.oom_control"):
-                with contextlib.suppress(OSError):
-                    for line in (path / file).read_text().splitlines():
-                        if line.startswith("oom_kill "):
-                            return int(line.split()[1])
+        if self._events is None:
+            return 0
+        try:
+            for line in os.pread(self._events, 4096, 0).splitlines():
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+        except OSError:
+            pass
         return 0
 
     def remove(self) -> bool:
         """Remove it, once nothing runs in it. The kernel may need a moment after the last process is gone."""
+        if self._events is not None:
+            os.close(self._events)
+            self._events = None
         return _remove(self._paths)
 
 

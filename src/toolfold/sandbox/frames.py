@@ -7,13 +7,19 @@ messages below, or with a field of another type is a `FrameError`, and the run t
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-MAX_FRAME = 64 * 1024 * 1024
-"""Bytes of one frame from the guest."""
+_MAX_VALUES = 1_000_000
+"""Values in one frame. `[],[],[]` takes twenty times its length in memory."""
 _HEADER = struct.Struct(">I")
+
+
+_NAME_CHARS = 1000
+_QUERY_CHARS = 2000
+
+_Line = Annotated[str, msgspec.Meta(max_length=_NAME_CHARS)]
 
 
 class FrameError(Exception):
@@ -30,8 +36,8 @@ class Ready(_Message, tag="ready"):
 
 class Call(_Message, tag="call"):
     id: int
-    server: str
-    tool: str
+    server: _Line
+    tool: _Line
     arguments: dict[str, Any]
 
 
@@ -40,29 +46,37 @@ class CallNamed(_Message, tag="call_named"):
     name: str
     arguments: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        # No tool is called that; the nearest names are looked for in what is left.
+        self.name = self.name[:_NAME_CHARS]
+
 
 class Search(_Message, tag="search"):
     id: int
     query: str
-    detail: str
+    detail: _Line
     limit: int | None
+
+    def __post_init__(self) -> None:
+        # Words beyond this find nothing more, and looking for them would hold everybody up.
+        self.query = self.query[:_QUERY_CHARS]
 
 
 class Resource(_Message, tag="resource"):
     id: int
-    server: str
+    server: _Line
     uri: str
 
 
 class Prompt(_Message, tag="prompt"):
     id: int
-    server: str
-    name: str
+    server: _Line
+    name: _Line
     arguments: dict[str, str]
 
 
 class Progress(_Message, tag="progress"):
-    text: str
+    text: _Line
     fraction: float | None = None
 
 
@@ -70,7 +84,7 @@ class Done(_Message, tag="done"):
     """The one message that ends a run. `shown` is the last expression's text, `value` its data where it is JSON."""
 
     error: str
-    names: list[str]
+    names: Annotated[list[_Line], msgspec.Meta(max_length=100)]
     shown: str = ""
     value: Any = None
 
@@ -91,7 +105,8 @@ def encode(frame: Any) -> bytes:
 class FrameReader:
     """Assembles messages from whatever pieces the socket delivers, in linear time."""
 
-    def __init__(self, limit: int = MAX_FRAME) -> None:
+    def __init__(self, limit: int) -> None:
+        """`limit` is in bytes of one frame."""
         self._limit = limit
         self._chunks = bytearray()
         self._needed = 0
@@ -101,11 +116,12 @@ class FrameReader:
         """Whether a frame has begun and not ended."""
         return bool(self._chunks)
 
-    def feed(self, data: bytes) -> list[Message]:
+    def feed(self, data: bytes) -> list[tuple[Message, int]]:
+        """The messages that are complete now, each with its length in bytes."""
         self._chunks += data
         if len(self._chunks) < self._needed:
             return []
-        messages: list[Message] = []
+        messages: list[tuple[Message, int]] = []
         offset = 0
         while True:
             available = len(self._chunks) - offset
@@ -114,16 +130,34 @@ class FrameReader:
                 break
             (size,) = _HEADER.unpack_from(self._chunks, offset)
             if size > self._limit:
-                raise FrameError(f"a frame of {size:,} bytes; the limit is {self._limit:,}")
+                raise FrameError(f"a frame of {size:,} bytes; `sandbox.message` is {self._limit:,}")
             if available < 4 + size:
                 self._needed = 4 + size
                 break
+            self._check_values(offset + 4, size)
             with memoryview(self._chunks) as view:
-                messages.append(_decode(view[offset + 4 : offset + 4 + size]))
+                messages.append((_decode(view[offset + 4 : offset + 4 + size]), size))
             offset += 4 + size
         if offset:
             del self._chunks[:offset]
         return messages
+
+    def _check_values(self, offset: int, size: int) -> None:
+        """Refuse what would grow into many times its length. Texts full of commas are looked at twice."""
+        if size <= _MAX_VALUES:
+            return
+        end = offset + size
+        if _values(self._chunks, offset, end) <= _MAX_VALUES:
+            return
+        # Only what stands between strings counts; a string is two quotes, so there cannot be many more of them.
+        bare = self._chunks[offset:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        if bare.count(b'"') > 2 * _MAX_VALUES or sum(map(_values, bare.split(b'"')[::2])) > _MAX_VALUES:
+            raise FrameError(f"a frame of more than {_MAX_VALUES:,} values")
+
+
+def _values(data: bytearray, begin: int = 0, end: int | None = None) -> int:
+    end = len(data) if end is None else end
+    return data.count(b",", begin, end) + data.count(b"[", begin, end) + data.count(b"{", begin, end)
 
 
 def _decode(body: memoryview) -> Message:

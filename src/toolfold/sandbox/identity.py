@@ -15,7 +15,7 @@ import ctypes
 import os
 import secrets
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Nobodies:
         return take(room, self._first, self._count)
 
     async def start(
-        self, owner: int, bwrap: Path, arguments: list[str], paths: Iterable[Path], **options: Any
+        self, owner: int, bwrap: Path, arguments: list[str], paths: Iterable[Path], output: int, given: Sequence[int]
     ) -> tuple[subprocess.Popen[bytes], dict[Path, str]]:
         """Start bwrap as `owner`; answers the process, and for each of `paths` the name by which it reaches it.
 
@@ -52,9 +52,17 @@ class Nobodies:
 
         def launch() -> tuple[subprocess.Popen[bytes], dict[Path, str]]:
             names = {path: self._names.reachable(path) for path in paths}
-            command = [self._names.reachable_program(bwrap), *arguments]
-            process: subprocess.Popen[bytes] = subprocess.Popen(
-                command, user=owner, group=owner, extra_groups=[], cwd="/", **options
+            process = subprocess.Popen(
+                [self._names.reachable_program(bwrap), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=given,
+                env={},
+                cwd="/",
+                user=owner,
+                group=owner,
+                extra_groups=[],
             )
             return process, names
 

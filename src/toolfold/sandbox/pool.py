@@ -5,13 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from toolfold.errors import ToolfoldError
+from toolfold.config.settings import SandboxSettings
+from toolfold.errors import SandboxUnavailable, ToolfoldError
 from toolfold.sandbox.protocol import Backend, Room
 from toolfold.sandbox.sandbox import Sandbox
+
+_GRACE = 0.005
+"""Seconds before a taken sandbox is replaced: the run that took it has the processor first."""
+_LONGEST_BACKOFF = 30.0
+_SHARE = 8
+_EACH = 16 * 1024 * 1024
+"""Waiting sandboxes, at so many bytes each, take at most one eighth of the memory that is free at the start."""
+_CLOSING_SECONDS = 10.0
 
 
 class RoomKeeper(Protocol):
@@ -20,59 +31,112 @@ class RoomKeeper(Protocol):
     def remove(self, room: Room) -> None: ...
 
 
-class Pool:
-    """Keeps `size` sandboxes warm on the current API tree. An async context manager: leaving it ends all of them."""
+@dataclass
+class PoolStatistics:
+    """For people and metrics. All but the first three only grow."""
 
-    def __init__(self, backend: Backend, api: Path, rooms: RoomKeeper, *, size: int, output_limit: int) -> None:
+    warm: int = 0
+    starting: int = 0
+    waiting: int = 0
+    """Runs that found no sandbox ready and stand in line for one."""
+    taken: int = 0
+    waited: int = 0
+    """How many of those taken had to be waited for."""
+    longest_wait: float = 0.0
+    lost: int = 0
+    """Sandboxes that ended while they waited, and were replaced."""
+    failed: int = 0
+
+
+class Pool:
+    """Keeps sandboxes warm on the current API tree. An async context manager: leaving it ends all of them.
+
+    `statistics` is current at any time. A burst larger than the pool stands in line, first come, first served.
+    """
+
+    def __init__(self, backend: Backend, api: Path, rooms: RoomKeeper, settings: SandboxSettings) -> None:
         self._backend = backend
         self._api = api
         self._rooms = rooms
-        self._size = size
-        self._output_limit = output_limit
+        self._settings = settings
+        self._size = min(settings.pool, max(1, _free_memory() // _SHARE // _EACH))
+        # More starts at once than cores only make each of them slower.
+        self._at_once = max(2, os.cpu_count() or 2)
+        self._starts = asyncio.Semaphore(self._at_once)
         self._warm: deque[Sandbox] = deque()
-        self._wanted = asyncio.Event()
-        # More starts at once than cores only make each of them slower; waiters are served in their order.
-        self._starts = asyncio.Semaphore(max(2, os.cpu_count() or 2))
+        self._line: deque[asyncio.Future[Sandbox]] = deque()
+        self._starting: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
-        self._refill: asyncio.Task[None] | None = None
-        self.waiting = 0
-        """Runs that found the pool empty and wait for a cold start."""
+        self._refill: asyncio.TimerHandle | None = None
+        self._open = False
+        self._failures = 0
+        self.statistics = PoolStatistics()
 
     async def __aenter__(self) -> Pool:
-        self._wanted.set()
-        self._refill = asyncio.create_task(self._keep_full())
+        self._open = True
+        self._tend()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._refill is not None:
-            self._refill.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._refill
-        for sandbox in self._warm:
-            self.discard(sandbox)
-        self._warm.clear()
-        if self._closing:
-            await asyncio.wait(self._closing, timeout=10)
+        self._open = False
+        self._later(None)
+        for waiter in self._line:
+            if not waiter.done():
+                waiter.set_exception(SandboxUnavailable("Toolfold is shutting down."))
+        self._line.clear()
+        await self.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                # What was starting ends as soon as it has started; what it leaves to end is in `_closing`.
+                while pending := self._starting | self._closing:
+                    await asyncio.wait(pending)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._line)
 
     async def take(self) -> Sandbox:
         """A sandbox nobody has used, with an empty room of its own."""
-        while self._warm:
+        self.statistics.taken += 1
+        if self._warm and not self._line:
             sandbox = self._warm.popleft()
-            self._wanted.set()
-            if sandbox.alive:
-                return sandbox
-            self.discard(sandbox)
-        self.waiting += 1
+            sandbox.on_end = None
+            self._tend()
+            return sandbox
+        waiter: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
+        self._line.append(waiter)
+        self._tend()
+        begun = time.monotonic()
         try:
-            return await self.start_in(self._rooms.new())
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._offer(waiter.result())
+            raise
         finally:
-            self.waiting -= 1
+            with contextlib.suppress(ValueError):
+                self._line.remove(waiter)
+            self.statistics.waited += 1
+            self.statistics.longest_wait = max(self.statistics.longest_wait, time.monotonic() - begun)
+            self._count()
 
     async def start_in(self, room: Room) -> Sandbox:
         """A sandbox around a room that exists already: a session that comes back."""
-        async with self._starts:
-            starting = self._backend.start(room, self._api)
-            return await Sandbox.start(starting, room, output_limit=self._output_limit)
+        starting = asyncio.create_task(self._start(room, empty=False))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # A start cannot be undone half way: let it finish, then end what it started.
+            starting.add_done_callback(self._unwanted)
+            raise
+
+    async def drain(self) -> None:
+        """End every sandbox that waits; the pool fills itself again with new ones while it is open."""
+        warm, self._warm = self._warm, deque()
+        for sandbox in warm:
+            sandbox.on_end = None
+            self.discard(sandbox)
+        self._tend()
 
     def discard(self, sandbox: Sandbox, *, keep_room: bool = False) -> None:
         """End a sandbox in the background, and remove its room."""
@@ -85,19 +149,114 @@ class Pool:
         if not keep_room:
             await asyncio.to_thread(self._rooms.remove, sandbox.room)
 
-    async def _keep_full(self) -> None:
-        failures = 0
-        while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            # A moment's grace: the run that just took a sandbox has the processor first.
-            await asyncio.sleep(0.005)
-            while len(self._warm) < self._size:
-                try:
-                    sandbox = await self.start_in(self._rooms.new())
-                except ToolfoldError:
-                    failures += 1
-                    await asyncio.sleep(min(30.0, 0.1 * 2**failures))
-                    continue
-                failures = 0
-                self._warm.append(sandbox)
+    # Keeping it full
+
+    def _tend(self) -> None:
+        """Start what is missing: at once for those who stand in line, after a moment for later."""
+        self._count()
+        if not self._open:
+            return
+        if len(self._starting) < min(len(self._line), self._at_once):
+            self._start_one()
+            self._tend()
+        elif self._missing() > 0:
+            self._later(_GRACE * 2 ** min(self._failures, 16))
+
+    def _missing(self) -> int:
+        return self._size + len(self._line) - len(self._warm) - len(self._starting)
+
+    def _later(self, seconds: float | None) -> None:
+        if self._refill is not None:
+            if seconds is not None:
+                return
+            self._refill.cancel()
+            self._refill = None
+        elif seconds is not None:
+            self._refill = asyncio.get_running_loop().call_later(min(seconds, _LONGEST_BACKOFF), self._fill)
+
+    def _fill(self) -> None:
+        """Start one for later. Never as many at once as there are cores: programs run meanwhile."""
+        self._refill = None
+        if self._open and self._missing() > 0 and len(self._starting) < max(1, self._at_once // 2):
+            self._start_one()
+        self._tend_later()
+
+    def _tend_later(self) -> None:
+        if self._open and self._missing() > 0 and len(self._starting) < max(1, self._at_once // 2):
+            self._later(_GRACE)
+
+    def _start_one(self) -> None:
+        task = asyncio.create_task(self._start_new())
+        self._starting.add(task)
+        task.add_done_callback(self._started)
+
+    def _started(self, task: asyncio.Task[None]) -> None:
+        self._starting.discard(task)
+        self._tend()
+
+    async def _start_new(self) -> None:
+        room = await asyncio.to_thread(self._rooms.new)
+        try:
+            sandbox = await self._start(room, empty=True)
+        except (ToolfoldError, OSError) as error:
+            self._failures += 1
+            self.statistics.failed += 1
+            await asyncio.to_thread(self._rooms.remove, room)
+            # Whoever is first in line learns it; the others get their own try.
+            waiter = self._next_in_line()
+            if waiter is not None:
+                waiter.set_exception(error)
+            return
+        self._failures = 0
+        self._offer(sandbox)
+
+    async def _start(self, room: Room, *, empty: bool) -> Sandbox:
+        async with self._starts:
+            return await Sandbox.start(self._backend.start(room, self._api), room, self._settings, empty=empty)
+
+    def _offer(self, sandbox: Sandbox) -> None:
+        """Give a fresh sandbox to whoever is first in line, or let it wait."""
+        if not self._open or not sandbox.alive:
+            self.discard(sandbox)
+        elif (waiter := self._next_in_line()) is not None:
+            waiter.set_result(sandbox)
+        elif len(self._warm) < self._size:
+            sandbox.on_end = lambda: self._lost(sandbox)
+            self._warm.append(sandbox)
+        else:
+            self.discard(sandbox)
+        self._count()
+
+    def _next_in_line(self) -> asyncio.Future[Sandbox] | None:
+        while self._line:
+            waiter = self._line.popleft()
+            if not waiter.done():
+                return waiter
+        return None
+
+    def _lost(self, sandbox: Sandbox) -> None:
+        """A waiting sandbox ended: it is never handed out."""
+        if sandbox in self._warm:
+            self._warm.remove(sandbox)
+            self.statistics.lost += 1
+            self.discard(sandbox)
+            self._tend()
+
+    def _unwanted(self, starting: asyncio.Task[Sandbox]) -> None:
+        if not starting.cancelled() and starting.exception() is None:
+            self.discard(starting.result(), keep_room=True)
+
+    def _count(self) -> None:
+        self.statistics.warm = len(self._warm)
+        self.statistics.starting = len(self._starting)
+        self.statistics.waiting = len(self._line)
+
+
+def _free_memory() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 1 << 62

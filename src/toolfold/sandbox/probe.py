@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from toolfold.config.settings import SandboxSettings
 from toolfold.errors import ProgramError, SandboxDied, SandboxUnavailable
 from toolfold.sandbox.frames import Request
 from toolfold.sandbox.protocol import Backend, Room
 from toolfold.sandbox.sandbox import Sandbox
 
 _SECONDS = 20.0
+_SETTINGS = SandboxSettings(output=1_000_000)
 _ENVIRONMENT = {"HOME", "USER", "LANG", "LC_CTYPE", "TZ", "PATH", "LD_LIBRARY_PATH", "HOSTNAME", "PWD", "container"}
 """Names a cell's environment may have. Anything else came from the host."""
 _PROCESSES = 8
@@ -108,7 +110,7 @@ async def prove(backend: Backend, data_dir: Path, *, title: str, program: str = 
 async def _run(backend: Backend, room: Room, api: Path, code: str, title: str) -> dict[str, Any]:
     try:
         async with asyncio.timeout(_SECONDS):
-            sandbox = await Sandbox.start(backend.start(room, api), room, output_limit=1_000_000)
+            sandbox = await Sandbox.start(backend.start(room, api), room, _SETTINGS)
             try:
                 done = await sandbox.run(code, _NobodyAnswers(), _SECONDS)
             finally:

@@ -1,7 +1,7 @@
 """One live sandbox: start it, give it programs, answer its requests, end it.
 
 This file and `frames.py` are where the hostile side is read. What the guest may do is written here: answer `ready`
-once, then, during a run, send requests and exactly one `done`. Anything else ends the sandbox.
+once, then, during a run, send requests and exactly one `done`. Anything else ends the sandbox, and so does a limit.
 """
 
 from __future__ import annotations
@@ -9,18 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
 from toolfold.sandbox.frames import Done, FrameError, FrameReader, Message, Progress, Ready, Request, encode
-from toolfold.sandbox.protocol import Cell, Room
+from toolfold.sandbox.protocol import Cell, Room, Supervised
+from toolfold.sandbox.quota import Quota
 
 _START_TIMEOUT = 20.0
 _LAST_BREATH = 0.25
 _OPEN_REQUESTS = 2000
 """Requests the guest may have open at once before the host stops reading from it."""
+_OPEN_BYTES = 64 * 1024 * 1024
+"""Bytes of open requests, likewise."""
+_UNREAD_REPLIES = 1024 * 1024
+"""Bytes of replies that wait for the guest to read them before no more are made."""
+_LOOK = 0.05
+"""Seconds between looks at what a run uses."""
+_STILL_AFTER = 0.05
+"""Seconds after a run until everything inside is made to stand still. The next run may well come at once."""
+_IDLE_LOOK = 2.0
+_SAID = 2000
 
 
 class Host(Protocol):
@@ -40,32 +52,46 @@ class _Run:
     host: Host
     done: asyncio.Future[Done]
     requests: dict[int, asyncio.Task[None]] = field(default_factory=dict[int, "asyncio.Task[None]"])
+    open_bytes: int = 0
     printed: int = 0
 
 
 class Sandbox(asyncio.Protocol):
     """Wraps a backend's cell. Not reusable after `close`; `alive` tells."""
 
-    def __init__(self, cell: Cell, room: Room, *, output_limit: int) -> None:
+    def __init__(self, cell: Cell, room: Room, settings: SandboxSettings, *, empty: bool = False) -> None:
         self.room = room
         self._cell = cell
-        self._output_limit = output_limit
-        self._reader = FrameReader()
+        self._supervised = cell if isinstance(cell, Supervised) else None
+        self._settings = settings
+        self._quota = Quota(room, settings.disk, empty=empty)
+        self._reader = FrameReader(settings.message)
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._run: _Run | None = None
         self._transport: asyncio.Transport | None = None
-        self._paused = False
+        self._reading = True
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._second = 0.0
+        self._messages = 0
+        self._said = b""
+        self._failure: ToolfoldError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._measuring: asyncio.Task[None] | None = None
         self._explaining: asyncio.Task[None] | None = None
         self.alive = True
+        self.on_end: Callable[[], None] | None = None
+        """Called once, when it is no longer alive."""
 
     @classmethod
-    async def start(cls, starting: Awaitable[Cell], room: Room, *, output_limit: int) -> Sandbox:
-        """Wait until the guest says that it is ready."""
-        cell = await starting
-        sandbox = cls(cell, room, output_limit=output_limit)
-        await sandbox._connect()
+    async def start(
+        cls, starting: Awaitable[Cell], room: Room, settings: SandboxSettings, *, empty: bool = False
+    ) -> Sandbox:
+        """Wait until the guest says that it is ready. `empty` promises that the room is, which saves measuring it."""
+        sandbox = cls(await starting, room, settings, empty=empty)
         try:
+            await sandbox._connect()
             async with asyncio.timeout(_START_TIMEOUT):
                 await sandbox._ready
         except TimeoutError:
@@ -80,18 +106,21 @@ class Sandbox(asyncio.Protocol):
         os.set_blocking(self._cell.output, False)
         self._loop.add_reader(self._cell.output, self._on_output)
         transport, _ = await self._loop.create_connection(lambda: self, sock=self._cell.channel)
+        transport.set_write_buffer_limits(high=_UNREAD_REPLIES)
         self._transport = transport
 
     async def run(self, code: str, host: Host, timeout: float) -> Done:
-        """Run one program to its end. Whatever goes wrong ends the sandbox and raises; the program's own error does not."""
+        """Run one program to its end. What goes wrong ends the sandbox and raises; the program's own error does not."""
         assert self.alive
         assert self._transport is not None
         run = self._run = _Run(host, self._loop.create_future())
+        self._begin(timeout)
         self._transport.write(encode({"t": "run", "code": code}))
         try:
             async with asyncio.timeout(timeout):
                 done = await run.done
             self._drain_output()
+            await self._settle()
         except TimeoutError:
             self._drain_output()
             await self.close()
@@ -103,6 +132,7 @@ class Sandbox(asyncio.Protocol):
         finally:
             self._run = None
             await _cancel(run.requests.values())
+        self._later(_STILL_AFTER, self._stand_still)
         return done
 
     async def close(self) -> None:
@@ -119,20 +149,106 @@ class Sandbox(asyncio.Protocol):
         """Hear nothing more from it."""
         if self.alive:
             self.alive = False
+            self._later(None)
+            self._writable.set()
             self._loop.remove_reader(self._cell.output)
             if self._transport is not None:
                 self._transport.abort()
+            if self.on_end is not None:
+                self.on_end()
+
+    # What a run uses
+
+    def _begin(self, timeout: float) -> None:
+        if self._supervised is not None:
+            self._supervised.begin(timeout)
+        self._quota.begin()
+        self._later(_LOOK, self._look)
+
+    def _look(self) -> None:
+        """Several times a second: has the run used more than it may?"""
+        broken = self._supervised.exceeded() if self._supervised is not None else None
+        if broken is not None:
+            self._fail(broken)
+        elif self._quota.suspicious():
+            self._measuring = asyncio.create_task(self._measure())
+        else:
+            self._later(_LOOK, self._look)
+
+    async def _measure(self) -> None:
+        """Count the room's files while nothing can add to them."""
+        supervised = self._supervised
+        if supervised is not None:
+            supervised.pause()
+        processes = supervised.pids if supervised is not None else list[int]
+        broken = await asyncio.to_thread(self._quota.measure, processes)
+        if not self.alive:
+            return
+        if broken is not None:
+            self._fail(broken)
+            return
+        if supervised is not None:
+            supervised.resume()
+        self._later(_LOOK, self._look)
+
+    async def _settle(self) -> None:
+        """A run that ended well may have broken a limit since the last look."""
+        self._later(None)
+        if self._measuring is not None:
+            await self._measuring
+        if self.alive and self._quota.suspicious():
+            await self._measure()
+        broken = self._supervised.exceeded() if self._supervised is not None else None
+        if broken is not None and self.alive:
+            raise broken
+        if not self.alive:
+            raise self._failure or SandboxDied("the sandbox ended with the run.")
+
+    def _stand_still(self) -> None:
+        """Between runs nothing works: no thread, no process that the program left behind."""
+        if self._supervised is not None:
+            self._supervised.pause()
+            self._later(_IDLE_LOOK, self._idle_look)
+
+    def _idle_look(self) -> None:
+        if self._supervised is not None and self._supervised.restless():
+            self._fail(SandboxDied("the program went on working after its end."))
+        else:
+            self._later(_IDLE_LOOK, self._idle_look)
+
+    def _later(self, seconds: float | None, action: Callable[[], None] | None = None) -> None:
+        """There is one timer; setting it replaces what it was set to."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, action) if seconds is not None and action is not None else None
 
     # What the guest sends
 
     def data_received(self, data: bytes) -> None:
         try:
-            for message in self._reader.feed(data):
-                self._on_message(message)
+            if self._run is None and self._ready.done():
+                raise FrameError("a message outside of a run")
+            messages = self._reader.feed(data)
+            self._count(len(messages))
+            for message, size in messages:
+                self._on_message(message, size)
+            if self._run is not None and self._run.done.done() and self._reader.partial:
+                raise FrameError("a message outside of a run")
         except FrameError as error:
             self._fail(SandboxDied(f"the program broke the sandbox's protocol: {error}."))
+        except LimitExceeded as error:
+            self._fail(error)
 
-    def _on_message(self, message: Message) -> None:
+    def _count(self, messages: int) -> None:
+        now = self._loop.time()
+        if now - self._second > 1:
+            self._second, self._messages = now, 0
+        self._messages += messages
+        if self._messages > self._settings.messages:
+            message = f"The program sent more than {self._settings.messages:,} messages in a second."
+            raise LimitExceeded(message, limit="sandbox.messages")
+
+    def _on_message(self, message: Message, size: int) -> None:
         run = self._run
         if isinstance(message, Ready):
             if self._ready.done():
@@ -145,20 +261,31 @@ class Sandbox(asyncio.Protocol):
         elif isinstance(message, Progress):
             run.host.progress(message.text, message.fraction)
         else:
-            self._on_request(run, message)
+            self._on_request(run, message, size)
 
-    def _on_request(self, run: _Run, request: Request) -> None:
+    def _on_request(self, run: _Run, request: Request, size: int) -> None:
         if request.id in run.requests:
             raise FrameError(f"request {request.id} is open already")
-        task = asyncio.create_task(self._answer(run, request))
-        run.requests[request.id] = task
-        if len(run.requests) >= _OPEN_REQUESTS and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
+        run.requests[request.id] = asyncio.create_task(self._answer(run, request, size))
+        run.open_bytes += size
+        self._hold_back(run)
 
-    async def _answer(self, run: _Run, request: Request) -> None:
+    def _hold_back(self, run: _Run) -> None:
+        """Read no further while too much is open, so that what a guest can make the host hold is bounded."""
+        if self._transport is None:
+            return
+        if self._reading and (len(run.requests) >= _OPEN_REQUESTS or run.open_bytes >= _OPEN_BYTES):
+            self._reading = False
+            self._transport.pause_reading()
+        elif not self._reading and len(run.requests) < _OPEN_REQUESTS // 2 and run.open_bytes < _OPEN_BYTES // 2:
+            self._reading = True
+            self._transport.resume_reading()
+
+    async def _answer(self, run: _Run, request: Request, size: int) -> None:
         reply: dict[str, Any] = {"id": request.id}
         try:
+            # A guest that does not read its replies gets no more of them.
+            await self._writable.wait()
             reply["ok"] = await run.host.answer(request)
         except ToolfoldError as error:
             reply["error"] = {"message": str(error), "code": error.code}
@@ -171,11 +298,18 @@ class Sandbox(asyncio.Protocol):
             return
         finally:
             run.requests.pop(request.id, None)
-            if self._paused and self._transport is not None and len(run.requests) < _OPEN_REQUESTS // 2:
-                self._paused = False
-                self._transport.resume_reading()
+            run.open_bytes -= size
+            if self.alive:
+                self._hold_back(run)
+        await self._writable.wait()
         if self.alive and self._transport is not None and self._run is run:
             self._transport.write(encode(reply))
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.alive:
@@ -187,6 +321,7 @@ class Sandbox(asyncio.Protocol):
         if not self.alive:
             return
         self._detach()
+        self._failure = error
         waiting = self._run.done if self._run is not None else self._ready
         self._explaining = asyncio.create_task(self._explain(waiting, error))
 
@@ -201,8 +336,9 @@ class Sandbox(asyncio.Protocol):
             ending = await self._cell.wait()
         except SandboxDied as failure:
             ending = str(failure)
+        broken = self._supervised.exceeded() if self._supervised is not None else None
         if not waiting.done():
-            waiting.set_exception(error or _died(ending))
+            waiting.set_exception(error or broken or _died(ending, self._said.decode(errors="replace")))
 
     # What the program prints
 
@@ -221,10 +357,12 @@ class Sandbox(asyncio.Protocol):
     def _take_output(self, data: bytes) -> None:
         run = self._run
         if run is None:
+            if not self._ready.done():
+                self._said = (self._said + data)[-_SAID:]
             return
         run.printed += len(data)
-        if run.printed > self._output_limit:
-            message = f"The program printed more than {self._output_limit:,} bytes."
+        if run.printed > self._settings.output:
+            message = f"The program printed more than {self._settings.output:,} bytes."
             hint = "Print less, or write to a file in workspace/. The limit is `sandbox.output` in the settings."
             self._fail(LimitExceeded(message, limit="sandbox.output", hint=hint))
             return
@@ -242,12 +380,10 @@ class Sandbox(asyncio.Protocol):
             self._take_output(data)
 
 
-def _died(ending: str) -> SandboxDied:
-    hint = ""
-    if "SIGKILL" in ending or "137" in ending:
-        hint = "Perhaps it used too much memory; the limit is `sandbox.memory` in the settings."
-    elif "SIGSEGV" in ending:
-        hint = "Perhaps it recursed too deeply."
+def _died(ending: str, said: str) -> SandboxDied:
+    if said:
+        return SandboxDied(f"The sandbox did not start ({ending}): {said.strip()}")
+    hint = "Perhaps it recursed too deeply." if "SIGSEGV" in ending else ""
     return SandboxDied(f"The program ended its interpreter ({ending}).", hint=hint)
 
 

@@ -7,7 +7,26 @@ import json
 import os
 import sys
 
+TYPE_CHECKING = False  # importing typing costs milliseconds; type checkers know the name
+
+if TYPE_CHECKING:
+    from .program import Programs
+
 _HOME = "/agent"
+_ERROR_CHARS = 20_000
+_TOO_LARGE = "<the last value is too large to be sent; the limit is `sandbox.message`>"
+
+
+def _names(programs: Programs) -> list[str]:
+    return [name[:200] for name in programs.names()[:50]]
+
+
+def _shortened(error: str) -> str:
+    """An error is for reading; one that carries a whole document is cut in its middle."""
+    if len(error) <= _ERROR_CHARS:
+        return error
+    half = _ERROR_CHARS // 2
+    return f"{error[:half]}\n[… {len(error) - _ERROR_CHARS:,} characters cut …]\n{error[-half:]}"
 
 
 def _keep_only(*descriptors: int) -> None:
@@ -38,6 +57,7 @@ def main() -> None:
     sys.stdout = sys.stderr = output = program.Output(1)
     sys.__stdout__ = sys.__stderr__ = output
     channel.before_send = output.flush
+    channel.longest = options.get("message", channel.longest)
     programs = program.Programs()
     confine.restrict_files((f"{_HOME}/workspace", f"{_HOME}/skills", "/tmp"))  # noqa: S108 - the sandbox's own
     confine.limit(options.get("limits", {}))
@@ -49,6 +69,12 @@ def main() -> None:
         frame = channel.receive()
         if frame.get("t") != "run":
             continue
+        channel.listening = True
         done = programs.run(frame["code"])
+        done["error"] = _shortened(done["error"])
         output.flush()
-        channel.send({"t": "done", **done, "names": programs.names()[:50]})
+        try:
+            channel.send({"t": "done", **done, "names": _names(programs)})
+        except ValueError:
+            channel.send({"t": "done", "error": done["error"], "names": _names(programs), "shown": _TOO_LARGE})
+        channel.listening = False

@@ -43,13 +43,22 @@ class Channel:
         self._answers: dict[int, dict[str, Any]] = {}
         self._attached: list[asyncio.AbstractEventLoop] = []
         self.before_send: Callable[[], None] = lambda: None
+        self.longest = 1 << 62
+        """Bytes of one frame that the host takes."""
+        self.listening = True
+        """Whether the host expects anything now. Between runs a frame would end the sandbox."""
 
     # Sending
 
     def send(self, frame: dict[str, Any]) -> None:
         self.before_send()
         body = json.dumps(frame, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        data = body.encode("utf-8", "backslashreplace")
+        # JSON has no way to write half of a character pair, which is what names of odd files are made of.
+        data = body.encode("utf-8", "replace")
+        if len(data) > self.longest:
+            raise ValueError(f"{len(data):,} bytes in one message; the limit is `sandbox.message` ({self.longest:,})")
+        if not self.listening:
+            raise ToolError("the run that this belongs to has ended", code="ended")
         with self._send_lock:
             self._sock.sendall(_HEADER.pack(len(data)) + data)
 
@@ -73,10 +82,13 @@ class Channel:
         number = next(self._ids)
         frame["id"] = number
         self._answers[number] = {}
-        self.send(frame)
-        while not self._answers[number]:
-            self._deliver(self.receive())
-        return _unpack(self._answers.pop(number))
+        try:
+            self.send(frame)
+            while not self._answers[number]:
+                self._deliver(self.receive())
+            return _unpack(self._answers[number])
+        finally:
+            self._answers.pop(number, None)
 
     # Receiving
 
