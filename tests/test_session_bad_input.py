@@ -161,7 +161,7 @@ async def test_a_program_cannot_speak_on_the_channel(fold: Toolfold) -> None:
     code = """
 import os, time
 for fd in range(3, 64):
-    try: os.write(fd, b'\xff' * 64)
+    try: os.write(fd, bytes([255]) * 64)
     except OSError: pass
 time.sleep(5)
 """
