@@ -1,0 +1,185 @@
+"""What upstreams offered stays known: to the next process, to many at once, and after any death in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from toolfold.catalog.catalog import Catalog
+from toolfold.config.settings import ServerConfig, Settings
+from toolfold.definitions import Listing, PromptArgument, PromptDefinition, ResourceDefinition, ToolDefinition
+
+SECRET = "ghp_this-token-must-stay-here"
+
+
+def settings(folder: Path, **env: str) -> Settings:
+    return Settings(servers={"github": ServerConfig(command="github-mcp", env=env)}, data_dir=folder)
+
+
+def tool(name: str, description: str = "", **properties: Any) -> ToolDefinition:
+    schema = {"type": "object", "properties": properties}
+    return ToolDefinition(server="github", name=name, description=description, input_schema=schema)
+
+
+def listing(*tools: ToolDefinition) -> Listing:
+    return Listing(server="github", tools=list(tools))
+
+
+def test_a_listing_is_there_for_the_next_process(tmp_path: Path) -> None:
+    first = Catalog.open(settings(tmp_path))
+    assert first.missing == ["github"]
+    whole = Listing(
+        server="github",
+        instructions="Be gentle.",
+        tools=[tool("create_issue", "Create an issue", title={"type": "string"})],
+        resources=[ResourceDefinition(server="github", uri="repo://readme", name="readme", mime_type="text/plain")],
+        prompts=[
+            PromptDefinition(server="github", name="triage", arguments=[PromptArgument(name="label", required=True)])
+        ],
+    )
+    assert first.update(whole)
+    second = Catalog.open(settings(tmp_path))
+    assert second.missing == []
+    assert second.version == first.version
+    assert list(second.tools) == whole.tools
+    assert list(second.resources) == whole.resources
+    assert list(second.prompts) == whole.prompts
+    (server,) = second.servers
+    assert (server.name, server.tools, server.resources, server.prompts) == ("github", 1, 1, 1)
+    assert (server.source, server.instructions, server.missing) == ("cache", "Be gentle.", False)
+
+
+def test_another_command_or_token_is_another_server(tmp_path: Path) -> None:
+    Catalog.open(settings(tmp_path, TOKEN="one")).update(listing(tool("create_issue")))
+    assert Catalog.open(settings(tmp_path, TOKEN="one")).missing == []
+    assert Catalog.open(settings(tmp_path, TOKEN="two")).missing == ["github"]
+
+
+def test_secrets_of_the_config_are_nowhere_in_the_cache(tmp_path: Path) -> None:
+    catalog = Catalog.open(settings(tmp_path, GITHUB_TOKEN=SECRET))
+    catalog.update(listing(tool("create_issue")))
+    catalog.warm()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        assert SECRET.encode() not in path.read_bytes()
+        assert SECRET not in path.name
+
+
+def test_the_version_changes_when_a_definition_does_and_only_then(tmp_path: Path) -> None:
+    catalog = Catalog.open(settings(tmp_path))
+    catalog.update(listing(tool("a", x={"type": "string", "minLength": 1}), tool("b")))
+    version = catalog.version
+    assert not catalog.update(listing(tool("b"), tool("a", x={"minLength": 1, "type": "string"}))), "only the order"
+    assert catalog.version == version
+    assert catalog.update(listing(tool("a", x={"type": "string", "minLength": 2}), tool("b")))
+    assert catalog.version != version
+
+
+def test_definitions_come_sorted_whatever_order_they_were_listed_in(tmp_path: Path) -> None:
+    catalog = Catalog.open(settings(tmp_path))
+    catalog.update(listing(tool("zeta"), tool("alpha"), tool("Beta")))
+    assert [one.name for one in catalog.tools] == ["Beta", "alpha", "zeta"]
+    assert [one.name for one in catalog.tools[1:]] == ["alpha", "zeta"]
+
+
+def test_half_a_character_in_a_description_does_no_harm(tmp_path: Path) -> None:
+    catalog = Catalog.open(settings(tmp_path))
+    assert catalog.update(listing(tool("broken\ud800", "half \udfff of it", **{"key\ud800": {"enum": ["\udead"]}})))
+    again = Catalog.open(settings(tmp_path))
+    assert [one.name for one in again.tools] == ["broken?"]
+    assert again.search("half").hits
+
+
+def test_a_damaged_cache_is_as_good_as_none(tmp_path: Path) -> None:
+    Catalog.open(settings(tmp_path)).update(listing(tool("create_issue", "Create an issue")))
+    (kept,) = (tmp_path / "catalog").glob("*.listing")
+    whole = kept.read_bytes()
+    for damaged in (b"", b"\x00" * 40, whole[: len(whole) // 2], b"\xff" + whole):
+        kept.write_bytes(damaged)
+        catalog = Catalog.open(settings(tmp_path))
+        assert catalog.missing == ["github"]
+        assert catalog.update(listing(tool("create_issue", "Create an issue")))
+
+
+def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
+    catalog = Catalog.open(settings(tmp_path))
+    catalog.update(listing(tool("create_issue", "Create an issue"), tool("list_labels", "List the labels")))
+    before = catalog.search("create issue").text
+    indexes = [*(tmp_path / "catalog").glob("*.index"), *(tmp_path / "catalog").glob("*.vectors")]
+    assert indexes
+    for path in indexes:
+        whole = path.read_bytes()
+        for damaged in (b"", b"tfarr1\0\0" + b"\xff" * 64, whole[: len(whole) // 2]):
+            path.write_bytes(damaged)
+            assert Catalog.open(settings(tmp_path)).search("create issue").text == before
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_keeping(tmp_path: Path) -> None:
+    (tmp_path / "catalog").write_text("a file where the folder should be")
+    catalog = Catalog.open(settings(tmp_path))
+    assert catalog.update(listing(tool("create_issue", "Create an issue")))
+    assert catalog.search("create issue").hits[0].name == "create_issue"
+    assert "could not be kept" in catalog.problems[0]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from toolfold.catalog.catalog import Catalog
+from toolfold.config.settings import ServerConfig, Settings
+from toolfold.definitions import Listing, ToolDefinition
+settings = Settings(servers={"github": ServerConfig(command="github-mcp")}, data_dir=Path(sys.argv[1]))
+catalog = Catalog.open(settings)
+for round in range(int(sys.argv[2])):
+    tools = [ToolDefinition(server="github", name=f"tool_{n}", description=f"round {round}") for n in range(200)]
+    catalog.update(Listing(server="github", tools=tools))
+    print(round, flush=True)
+"""
+
+
+def writer(folder: Path, rounds: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(folder), str(rounds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy())
+
+
+def test_a_writer_killed_in_the_middle_leaves_a_whole_listing(tmp_path: Path) -> None:
+    for rounds in (1, 2, 3, 5):
+        process = writer(tmp_path, 1_000_000)
+        assert process.stdout is not None
+        for expected in range(rounds):
+            assert process.stdout.readline() == f"{expected}\n"
+        # It is somewhere in the midst of its next rounds now.
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+        process.stdout.close()
+        tools = list(Catalog.open(settings(tmp_path)).tools)
+        assert len(tools) == 200
+        assert len({one.description for one in tools}) == 1
+
+
+def test_processes_that_write_at_once_leave_one_of_their_listings(tmp_path: Path) -> None:
+    writers = [writer(tmp_path, 30) for _ in range(3)]
+    done = threading.Event()
+    seen: list[int] = []
+
+    def read() -> None:
+        while not done.is_set():
+            seen.append(len(Catalog.open(settings(tmp_path)).tools))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for process in writers:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    done.set()
+    reader.join(timeout=30)
+    assert set(seen) <= {0, 200}
+    last = list(Catalog.open(settings(tmp_path)).tools)
+    assert {one.description for one in last} == {"round 29"}
+    assert not list((tmp_path / "catalog").glob(".*.tmp"))
