@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
+from rich.markup import escape
+
 from toolfold.cli.console import stderr
 from toolfold.session.events import Event, Output, Progress, RunResult, ToolCall
 
@@ -54,7 +56,8 @@ class Live:
         if self._status is None:
             return
         calls = f"{self._done} tool calls" + (f", now {self._open[-1]}" if self._open else "")
-        self._status.update(f"{text}  [dim]{calls}[/]" if text else calls)
+        # The text is a program's or a server's: it may not bring markup of its own.
+        self._status.update(f"{escape(text)}  [dim]{escape(calls)}[/]" if text else escape(calls))
 
 
 def conclude(result: RunResult) -> None:

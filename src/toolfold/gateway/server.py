@@ -16,6 +16,8 @@ from toolfold.gateway.texts import INSTRUCTIONS, TOOLS
 from toolfold.session.events import Event, Output, Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mcp.server.context import ServerRequestContext
 
     from toolfold.fold import Toolfold
@@ -78,7 +80,7 @@ async def _run(
     if language != "python":
         raise ToolfoldError(f"`language` {language!r} is not available; write Python.")
     async with _Reporter(ctx) as reporter:
-        result = await fold.run(code, session=None if session == FRESH else session, heard=reporter.hear)
+        result = await fold.run(code, session=None if session == FRESH else session, heard=reporter.hears)
     return _text(result.text(), error=not result.success)
 
 
@@ -120,9 +122,12 @@ class _Reporter:
             if exc[0] is None:
                 await self._send()
 
-    def hear(self, event: Event) -> None:
-        if not self._wanted:
-            return
+    @property
+    def hears(self) -> Callable[[Event], None] | None:
+        """Where a run's events go: nowhere for a client that did not ask, so that nobody has to make them."""
+        return self._hear if self._wanted else None
+
+    def _hear(self, event: Event) -> None:
         match event:
             case Output(text=text):
                 self._pending.append(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from toolfold.catalog.catalog import Catalog
@@ -15,6 +16,8 @@ from toolfold.sandbox.frames import Call, CallNamed, Prompt, Request, Resource, 
 from toolfold.session.events import Event, Progress, ToolCall
 from toolfold.session.output import Output
 from toolfold.upstream.fleet import Fleet
+
+_PROGRESS_CHARS = 500
 
 
 class Bridge:
@@ -92,9 +95,19 @@ class Bridge:
         return answer
 
     async def _upstream(self, request: ToolRequest) -> ToolResult:
-        result = await self._fleet.call(request.tool.server, request.tool.name, request.arguments)
-        self._used(request.tool.server)
+        tool = request.tool
+        # Asked for only when somebody listens: each report is a message that the server has to write and we to read.
+        on_progress = partial(self._progressed, tool) if self._heard is not None else None
+        result = await self._fleet.call(tool.server, tool.name, request.arguments, on_progress=on_progress)
+        self._used(tool.server)
         return result
+
+    def _progressed(self, tool: ToolDefinition, done: float, total: float | None, message: str | None) -> None:
+        """What a server says about a call that takes its time, in its own words where it has some."""
+        amount = f"{done:g} of {total:g}" if total else f"{done:g}"
+        said = message[:_PROGRESS_CHARS] if message else amount
+        fraction = min(max(done / total, 0.0), 1.0) if total else None
+        self._tell(Progress(f"{tool.server}.{tool.name}: {said}", fraction))
 
     def _tell(self, event: Event) -> None:
         if self._heard is not None:
