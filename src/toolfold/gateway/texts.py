@@ -14,7 +14,7 @@ TOOLS: list[dict[str, Any]] = [
             "type": "object",
             "properties": {
                 "query": {"type": "string"},
-                "detail": {"enum": ["name_only", "with_description", "full"]},
+                "detail": {"type": "string", "enum": ["name_only", "with_description", "full"]},
                 "limit": {"type": "integer"},
             },
             "required": ["query"],
