@@ -16,7 +16,7 @@ from toolfold.catalog.entries import Entry
 from toolfold.catalog.search import actions, lexicon
 from toolfold.catalog.search.words import STOPWORDS, Words
 
-ANALYSIS = "3"
+ANALYSIS = "4"
 """Change it when rows made from the same entry would come out differently: stored indexes are then made anew."""
 
 

@@ -51,6 +51,9 @@ def stem(word: str) -> str:
             rest = word[: -len(suffix)]
             if _measure(rest) > 1 and (suffix != "ion" or rest.endswith(("s", "t"))):
                 word = rest
+            elif suffix == "ion" and len(rest) >= 4 and rest.endswith(("s", "t")):
+                # Beyond Porter, who keeps `creation` apart from `create`.
+                word = rest
             break
     if word.endswith("e"):
         rest = word[:-1]
