@@ -125,9 +125,27 @@ def test_the_docs_hold_descriptions_constraints_and_behaviour() -> None:
         "\n"
         "    limit: How many (1..100)\n"
         "    since: date-time\n"
-        "    at: [float, float]\n"
-        '    """'
+        '    at: [float, float]"""'
     )
+
+
+def test_a_listing_leaves_out_what_the_signature_says_and_the_module_keeps_it() -> None:
+    tool = simple(
+        "rename_file",
+        file_path_={"type": "string", "description": "The path of the file", "minLength": 1},
+        name={"type": "string", "description": "(optional) The new name; it must not exist yet"},
+    )
+    module = render.module(ApiNames.of([tool]), tool)
+    assert "file_path: The path of the file (not empty)" in module
+    assert "name: (optional) The new name; it must not exist yet" in module
+    assert "The path of the file" not in full(tool)
+    assert "name: The new name; it must not exist yet" in full(tool)
+
+
+def test_a_long_doc_is_cut_in_a_listing_at_a_sentence_and_says_so() -> None:
+    tool = simple(x={"type": "string", "description": "First comes this. " + "Then something longer follows. " * 5})
+    assert "x: First comes this. Then something longer follows. …" in full(tool)
+    assert "follows. Then something longer follows." in render.module(ApiNames.of([tool]), tool)
 
 
 def test_an_object_becomes_a_typed_dict_with_its_fields_beside_their_docs() -> None:

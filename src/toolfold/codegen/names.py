@@ -105,6 +105,8 @@ def distinct(
     """
     legal = legal or partial(_is_public, avoid=avoid)
     names = dict.fromkeys(originals)
+    if all(map(legal, names)) and len(set(map(same, names))) == len(names):
+        return {name: name for name in names}
     wanted = {name: name if legal(name) else identifier(name, fallback, avoid) for name in names}
     groups: dict[str, list[str]] = {}
     for name, candidate in wanted.items():

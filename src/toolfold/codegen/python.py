@@ -12,7 +12,7 @@ import keyword
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolfold.codegen import schema, text
+from toolfold.codegen import brevity, schema, text
 from toolfold.codegen.model import (
     ABSENT,
     Choice,
@@ -92,8 +92,12 @@ class _Writer:
         self._taken = {name.casefold() for name in (*_RESERVED, function, *(r.name for r in interface.records))}
         self._ahead = {record.name for record in interface.records}
         self._aliases: dict[Type, str] = {}
+        self._known: frozenset[str] = frozenset()
 
     def write(self, tool: ToolDefinition) -> PythonTool:
+        if self._layout.parameter is not None:
+            shown = text.opening(tool.description, self._layout.description)
+            self._known = brevity.words(tool.server, tool.name, shown)
         for record in self._interface.records:
             self._record(record)
             self._ahead.discard(record.name)
@@ -134,11 +138,16 @@ class _Writer:
         lines: list[str] = []
         for parameter in self._interface.parameters:
             shown = None if parameter.required else _default(parameter)
-            said = self._said(parameter, self._layout.parameter, shown=shown is not None)
+            said = ""
+            if self._layout.parameter != 0:
+                said = self._said(parameter, self._layout.parameter, shown=shown is not None)
             if said:
                 lines.append(f"{keywords[parameter.name]}: {said.replace(chr(10), chr(10) + '  ')}")
         parts.append("\n".join([*lines, *(f"({note})" for note in self._interface.notes)]))
-        return text.docstring("\n\n".join(filter(None, parts)) or tool.name, _INDENT)
+        lines = text.docstring("\n\n".join(filter(None, parts)) or tool.name, _INDENT)
+        if len(lines) > 1 and not self._layout.exploded and not lines[-2].endswith(("\\", '"')):
+            lines[-2:] = [f'{lines[-2]}"""']
+        return lines
 
     def _said(self, item: Field, limit: int | None, *, shown: bool) -> str:
         """What the docs say about a field: its description, its constraints, and its default unless it is `shown`."""
@@ -149,7 +158,11 @@ class _Writer:
         # A default of null is what leaving it out means anyway.
         if not shown and item.default is not ABSENT and item.default is not None:
             notes.append(_default_note(item.default))
-        prose = text.clean(item.description) if limit is None else text.first_sentence(item.description, limit)
+        if limit is None:
+            prose = text.clean(item.description)
+        else:
+            prose = brevity.worth_saying(item.description, limit, self._known | brevity.words(item.name))
+            notes = brevity.telling(notes)
         told = "; ".join(filter(None, notes))
         return f"{prose} ({told})" if prose and told else prose or told
 

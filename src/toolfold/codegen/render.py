@@ -11,10 +11,10 @@ from toolfold.definitions import ToolDefinition
 
 # In a listing the first words of a doc decide; `help(tool)` and the module have all of them.
 _SHORT = Layout(exploded=False, description=0, parameter=0, field=0)
-_FULL = Layout(exploded=False, description=320, parameter=80, field=60)
+_FULL = Layout(exploded=False, description=300, parameter=72, field=50)
 
 # A tool beyond any use still has to be shown somehow.
-_BARE = Layout(exploded=False, description=320, parameter=0, field=0, most=100)
+_BARE = Layout(exploded=False, description=300, parameter=0, field=0, most=100)
 _LONGEST_FULL = 80_000
 _INDEX_LINE = 80
 

@@ -53,6 +53,7 @@ _SCALARS: dict[str, Scalar] = {
 _NULL = _SCALARS["null"]
 # Words about a type that do not change it: two objects that differ only here are one record.
 _ABOUT = ("description", "title", "default", "examples", "example", "deprecated")
+_COMPOSED = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
 # What generators call a definition that has no name.
 _NAMELESS = re.compile(r"_*(?:schema|def|type|anon)?_*\d+", re.IGNORECASE)
 # Words that make an object or a value out of a bare condition.
@@ -133,6 +134,8 @@ class _Reader:
     def flattened(self, node: Any, document: Node, depth: int = 0) -> Node:
         """`node` as one object schema: references followed, `allOf` merged, alternatives laid over each other."""
         self._left -= 1
+        if isinstance(node, dict) and _COMPOSED.isdisjoint(cast(Node, node)):
+            return cast(Node, node)
         node = self._resolved(node, document)
         if depth > _DEEPEST or self._left < 0:
             return node

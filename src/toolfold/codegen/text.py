@@ -16,6 +16,7 @@ import unicodedata
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 _LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_SENTENCE_END = re.compile(r"(?<=[^\s.][.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)\s(?=[^a-z])")
 _SPACES = re.compile(r"\s+")
 # What type checkers, formatters and linters take as an order when a comment says it.
 _ORDER = re.compile(r"((?:^|#)\s*)(type|pyright|mypy|ruff|flake8|fmt|yapf|isort|pylint|pragma)\s*:", re.IGNORECASE)
@@ -49,7 +50,7 @@ def first_sentence(text: str, limit: int) -> str:
     head = clean(text[: limit * 8 + 200])
     paragraph = head.split("\n\n", 1)[0]
     line = _SPACES.sub(" ", paragraph).strip()
-    end = re.search(r"(?<=[^\s.][.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)\s(?=[^a-z])", line)
+    end = _SENTENCE_END.search(line)
     return one_line(line[: end.start()] if end else line, limit)
 
 
@@ -64,6 +65,15 @@ def opening(text: str, limit: int | None = None) -> str:
     ends = [match.end() for match in re.finditer(r"[.!?](?=\s)|(?=\n)", cut)]
     end = ends[-1] if ends and ends[-1] > limit // 2 else cut.rfind(" ")
     return f"{(cut[:end] if end > 0 else cut).rstrip()} …"
+
+
+def sentences(text: str, limit: int) -> str:
+    """As many whole sentences as fit into `limit`, on one line, the first cut if need be; `…` if some are missing."""
+    line = one_line(text, limit * 4)
+    if len(line) <= limit:
+        return line
+    ends = [match.start() for match in _SENTENCE_END.finditer(line[: limit + 1])]
+    return f"{line[: ends[-1]]} …" if ends else one_line(line, limit)
 
 
 def docstring(text: str, indent: str) -> list[str]:

@@ -111,6 +111,8 @@ _READERS = frozenset(
     | {"zip", "any", "all", "iter", "next", "bool", "int", "float"}
 )
 _COROUTINE_ATTRIBUTES = frozenset({"close", "send", "throw"})
+# Fields that hold operators, contexts and plain text: most of a tree, and nothing in it for us.
+_NO_NODES = frozenset({"op", "ops", "ctx", "id", "attr", "arg", "kind", "type_comment", "conversion", "is_async"})
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -140,17 +142,21 @@ class _Reader:
         return self._program
 
     def _push(self, nodes: Iterable[ast.AST | None], scope: Scope, conditional: bool) -> None:
-        self._stack.extend((node, scope, conditional) for node in nodes if node is not None)
+        for node in nodes:
+            if node is not None:
+                self._stack.append((node, scope, conditional))
 
     def _push_children(self, node: ast.AST, scope: Scope, conditional: bool) -> None:
         stack = self._stack
         for name in node._fields:
+            if name in _NO_NODES:
+                continue
             value: Any = getattr(node, name)
             if isinstance(value, list):
                 for item in cast(list[Any], value):
-                    if isinstance(item, ast.AST):
+                    if isinstance(item, ast.AST) and item.__class__ is not ast.Constant:
                         stack.append((item, scope, conditional))
-            elif isinstance(value, ast.AST):
+            elif isinstance(value, ast.AST) and value.__class__ is not ast.Constant:
                 stack.append((value, scope, conditional))
 
     # Names and how values are used
