@@ -75,7 +75,7 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
 
 def backends() -> dict[str, list[Opener]]:
     """The ways to each backend by its name in the settings, the strongest first."""
-    return {"bubblewrap": [_bubblewrap], "container": [_podman, _docker], "monty": [_monty]}
+    return {"bubblewrap": [bubblewrap], "container": [podman, docker], "monty": [monty]}
 
 
 async def _proved(candidate: Candidate, data_dir: Path, *, live: bool) -> str:
@@ -119,15 +119,15 @@ def _remember(path: Path, key: str, evidence: str) -> None:
         temporary.replace(path)
 
 
-async def _bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
+async def bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
     return await asyncio.to_thread(_find_bubblewrap, settings, data_dir)
 
 
-async def _podman(settings: SandboxSettings, data_dir: Path) -> Candidate:
+async def podman(settings: SandboxSettings, data_dir: Path) -> Candidate:
     return await _container("podman", settings, data_dir)
 
 
-async def _docker(settings: SandboxSettings, data_dir: Path) -> Candidate:
+async def docker(settings: SandboxSettings, data_dir: Path) -> Candidate:
     return await _container("docker", settings, data_dir)
 
 
@@ -143,29 +143,29 @@ async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Pat
     return Candidate(backend, title, backend.identity)
 
 
-async def _monty(settings: SandboxSettings, data_dir: Path) -> Candidate:
-    from toolfold.sandbox import monty
+async def monty(settings: SandboxSettings, data_dir: Path) -> Candidate:
+    from toolfold.sandbox.monty import PROBE, Monty, find_monty
 
-    binary, version = monty.find_monty()
+    binary, version = find_monty()
 
     async def title() -> str:
         return f"Monty {version}, a subset of Python whose interpreter is the only wall"
 
-    return Candidate(monty.Monty(settings, binary), title, f"{binary} {version}", monty.PROBE)
+    return Candidate(Monty(settings, binary), title, f"{binary} {version}", PROBE)
 
 
 def _find_bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
-    from toolfold.sandbox import bubblewrap
+    from toolfold.sandbox.bubblewrap import Bubblewrap, find_bwrap
     from toolfold.sandbox.obstacles import bubblewrap_version
     from toolfold.sandbox.runtime import prepare
 
     if platform.system() != "Linux":
         raise SandboxUnavailable(f"bubblewrap exists on Linux only; this is {platform.system()}.")
-    bwrap = bubblewrap.find_bwrap()
+    bwrap = find_bwrap()
     runtime = prepare(data_dir)
     stat = bwrap.stat()
     return Candidate(
-        bubblewrap.Bubblewrap(settings, runtime, bwrap),
+        Bubblewrap(settings, runtime, bwrap),
         lambda: asyncio.to_thread(lambda: f"bubblewrap {bubblewrap_version(bwrap)}"),
         f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root}",
     )

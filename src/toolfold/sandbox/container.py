@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import platform
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ _ENVIRONMENT = {"HOME": GUEST_HOME, "USER": "agent", "LANG": "C.UTF-8", "TZ": "U
 _OWN_MEMORY = 32 * 1024 * 1024
 """What our first process in the container needs beside the program."""
 _OWN_PROCESSES = 4
+_EXAMPLE = "python:3.13-slim"
 _SELINUX = Path("/sys/fs/selinux/enforce")
 
 
@@ -43,6 +45,10 @@ async def open_container(
         if image is None:
             hint = f"Run: {engine.name} pull {settings.image}"
             raise SandboxUnavailable(f"{engine.name} has no image {settings.image!r} (`sandbox.image`).", hint=hint)
+    elif platform.system() != "Linux":
+        message = f"the image is made from this Python, which is one for {platform.system()} and not for Linux."
+        hint = f'Run: {engine.name} pull {_EXAMPLE}, and set `image = "{_EXAMPLE}"` under [sandbox] in toolfold.toml'
+        raise SandboxUnavailable(message, hint=hint)
     else:
         image = await import_runtime(engine, await asyncio.to_thread(prepare, data_dir))
     lease = await asyncio.to_thread(Lease, data_dir / "containers")

@@ -17,6 +17,8 @@ from toolfold.sandbox.protocol import GUEST_HOME
 from toolfold.sandbox.runtime import Runtime
 
 _IMPORT_SECONDS = 300.0
+_FORMAT = 2
+"""Goes up when the same folder is packed in another way."""
 _LABEL = "toolfold.runtime"
 _GUEST = Path(__file__).parent / "guest"
 _FLAGS = ("-I", "-B", "-X", "utf8")
@@ -46,7 +48,7 @@ class Image:
 
 async def import_runtime(engine: Engine, runtime: Runtime) -> Image:
     """The image made from `runtime`, imported if the engine does not have it yet."""
-    name = f"toolfold-runtime:{runtime.root.name}"
+    name = f"toolfold-runtime:{runtime.root.name}-{_FORMAT}"
     found = await _find_id(engine, name) or await _import(engine, runtime.root, name)
     return Image(found, (runtime.python, "-S", *_FLAGS), {"LD_LIBRARY_PATH": runtime.library_path})
 
@@ -85,6 +87,8 @@ def _pack(root: Path, target: int) -> None:
         member.uid = member.gid = 0
         member.uname = member.gname = ""
         member.mode |= 0o555 if member.isdir() else 0o444
+        if member.name == "./tmp":  # engines give what is mounted there the rights of what was there before
+            member.mode = 0o1777
         return member
 
     with os.fdopen(target, "wb") as file, tarfile.open(fileobj=file, mode="w|", bufsize=1 << 18) as archive:

@@ -13,7 +13,7 @@ _TRIAL = ("--unshare-all", "--unshare-user", "--disable-userns", "--ro-bind", "/
 
 
 @dataclass(frozen=True)
-class _Switch:
+class Switch:
     """A kernel setting that forbids unprivileged user namespaces when it has the value `closed`."""
 
     path: str
@@ -23,19 +23,19 @@ class _Switch:
 
 
 _SWITCHES = (
-    _Switch(
+    Switch(
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
         "1",
         "AppArmor forbids unprivileged user namespaces here (Ubuntu 23.10 and later)",
         "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
     ),
-    _Switch(
+    Switch(
         "/proc/sys/kernel/unprivileged_userns_clone",
         "0",
         "this kernel forbids unprivileged user namespaces",
         "sudo sysctl -w kernel.unprivileged_userns_clone=1",
     ),
-    _Switch(
+    Switch(
         "/proc/sys/user/max_user_namespaces",
         "0",
         "the number of user namespaces is limited to 0",
@@ -54,13 +54,13 @@ def bubblewrap_version(bwrap: Path) -> str:
         raise SandboxUnavailable(f"bubblewrap ({bwrap}) could not be started: {error}.") from error
     if trial.returncode != 0:
         said = next(iter(trial.stderr.strip().splitlines()), f"exit code {trial.returncode}")
-        why, fix = _obstacle()
+        why, fix = obstacle()
         raise SandboxUnavailable(f"bubblewrap cannot make a sandbox: {said[:300]}{why}.", hint=fix)
     found = re.search(r"\d+(?:\.\d+)+", shown)
     return found[0] if found else "of unknown version"
 
 
-def _obstacle(switches: tuple[_Switch, ...] = _SWITCHES) -> tuple[str, str]:
+def obstacle(switches: tuple[Switch, ...] = _SWITCHES) -> tuple[str, str]:
     for switch in switches:
         try:
             value = Path(switch.path).read_text().strip()

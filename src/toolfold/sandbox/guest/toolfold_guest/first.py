@@ -25,6 +25,8 @@ _OUT_OF_MEMORY = b"m"
 _RECORD = struct.Struct(">cI")
 _CHUNK = 1 << 18
 _LAST_WORDS = 1.0
+_LOOK = 200
+"""Milliseconds between looks at whether memory ran out."""
 _SET_DUMPABLE, _SET_SECCOMP, _FILTER = 4, 22, 2
 _MEMORY_KILLS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
@@ -119,7 +121,8 @@ def _carry_out(channel: socket.socket, printed: int) -> None:
     poll.register(printed, select.POLLIN)
     try:
         while True:
-            ready = {descriptor for descriptor, _ in poll.poll()}
+            ready = {descriptor for descriptor, _ in poll.poll(_LOOK)}
+            _tell_memory()
             if printed in ready and not _forward_printed(printed):
                 poll.unregister(printed)
             if channel.fileno() in ready:
@@ -127,7 +130,6 @@ def _carry_out(channel: socket.socket, printed: int) -> None:
                 _forward_printed(printed)
                 if not data:
                     return
-                _tell_memory()
                 _record(_CHANNEL, data)
     except OSError:
         return  # the host is gone, which standard input tells as well

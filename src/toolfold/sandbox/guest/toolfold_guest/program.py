@@ -219,6 +219,8 @@ def _advice(problem: BaseException) -> str:
         return "\nThe workspace is full; the limit is `sandbox.disk` in the settings."
     if isinstance(problem, MemoryError):
         return "\nThe memory limit is `sandbox.memory` in the settings; work on smaller pieces."
+    if isinstance(problem, ImportError) and (problem.name or "").startswith("servers."):
+        return _near(sys.modules.get(problem.name or ""), text)
     if isinstance(problem, ModuleNotFoundError) and not (problem.name or "").startswith(("servers", "skills")):
         return "\nOnly the standard library, servers, skills and configured packages can be imported."
     if isinstance(problem, TypeError) and "'coroutine' object" in text:
@@ -228,6 +230,15 @@ def _advice(problem: BaseException) -> str:
     if isinstance(problem, SyntaxError) and "'await' outside" in text:
         return "\n`await` works at the top level and inside `async def`."
     return ""
+
+
+def _near(module: types.ModuleType | None, text: str) -> str:
+    """The names close to one that a server does not have."""
+    from difflib import get_close_matches
+
+    wanted = text.removeprefix("cannot import name '").partition("'")[0]
+    near = get_close_matches(wanted, dir(module), 3, 0.5) if module is not None else []
+    return f"\nDid you mean {' or '.join(near)}?" if near else ""
 
 
 def present(value: Any) -> dict[str, Any]:
