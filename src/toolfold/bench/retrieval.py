@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _DEPTH = 10
+_FASTMCP = "FastMCP BM25"
 
 FASTMCP = """
 import asyncio, json, sys
@@ -115,7 +116,7 @@ def measure(
             scores.append(score(collection, ranking, ours(collection, semantic=semantic)))
         if fastmcp_python is not None:
             progress(f"{collection.name}: FastMCP")
-            scores.append(score(collection, "FastMCP BM25", fastmcp(collection, fastmcp_python)))
+            scores.append(score(collection, _FASTMCP, fastmcp(collection, fastmcp_python)))
     return scores
 
 
@@ -168,6 +169,8 @@ def show(scores: list[Score], console: Console) -> None:
         figures = (f"{value:.3f}" for value in (*one.recall.values(), one.mrr))
         table.add_row(one.collection.name, *sizes, one.ranking, *figures)
     console.print(table)
+    if not any(one.ranking == _FASTMCP for one in scores):
+        console.print("FastMCP is not compared: no Python that has it was given.")
 
 
 def _group(alternatives: list[list[str]]) -> frozenset[Name]:

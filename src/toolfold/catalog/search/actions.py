@@ -18,7 +18,7 @@ for _place, _line in enumerate(lexicon.lines("actions")):
         _OF[_verb] = _OF.get(_verb, 0) | 1 << _place
 _VERBS = lexicon.words("verbs") | _OF.keys()
 _NOUNS = lexicon.words("nouns")
-_PREAMBLE = lexicon.words("preamble")
+PREAMBLE = lexicon.words("preamble")
 
 
 def of_entry(name: Sequence[str], server: Sequence[str], description: Sequence[str]) -> int:
@@ -38,7 +38,7 @@ def of_entry(name: Sequence[str], server: Sequence[str], description: Sequence[s
 def of_request(words: Sequence[str]) -> int:
     """The actions that a request opens with, politeness aside; 0 when it opens with a thing."""
     for word in words[:10]:
-        if word not in _PREAMBLE:
+        if word not in PREAMBLE:
             return _OF.get(word, 0)
     return 0
 

@@ -16,7 +16,7 @@ from toolfold.catalog.entries import Entry
 from toolfold.catalog.search import actions, lexicon
 from toolfold.catalog.search.words import STOPWORDS, Words
 
-ANALYSIS = "4"
+ANALYSIS = "5"
 """Change it when rows made from the same entry would come out differently: stored indexes are then made anew."""
 
 
@@ -32,7 +32,7 @@ class Field(NamedTuple):
 
 
 FIELDS = {
-    "name": Field(3.0, 3, 0.3, 1.0),
+    "name": Field(3.0, 3, 0.6, 1.0),
     "server": Field(2.0, 2, 0.3, 0.6),
     "title": Field(1.5, 4, 0.3, 0.0),
     "description": Field(1.0, 45, 0.6, 1.0),

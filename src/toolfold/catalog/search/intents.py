@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from toolfold.catalog.search import lexicon
-from toolfold.catalog.search.actions import is_verb
+from toolfold.catalog.search.actions import PREAMBLE, is_verb
 from toolfold.catalog.search.words import STOPWORDS
 
 MOST = 8
@@ -18,6 +18,7 @@ _JOINT = re.compile(
 )
 _WORD = re.compile(r"[^\W_]+")
 _LEADS = frozenset(("also", "finally", "then", "next", "please", "afterwards", "later", "lastly"))
+_WISHES = frozenset(("need", "want", "please", "help", "like", "must", "should", "me"))
 # Verbs that are more often nouns after "and" or a comma…
 _NOUNS = lexicon.words("nouns")
 # …but orders after all when something that it is done to follows.
@@ -27,7 +28,7 @@ _DETERMINERS = frozenset(
 
 
 def split(query: str) -> list[str]:
-    """The clauses of `query` that each ask for something, in order; one clause when it asks for one thing."""
+    """The clauses of `query`: those that ask for something, in order, then those that only tell; at least one."""
     clauses: list[str] = []
     for sentence in _SENTENCE.split(query):
         clause = ""
@@ -48,7 +49,19 @@ def split(query: str) -> list[str]:
             found.append(clause.strip())
     if len(found) > 1 and _topics(found[0]) < 2:
         found[:2] = [f"{found[0]} {found[1]}"]
-    return found or [query]
+    # What only tells of the circumstances comes after what is asked for.
+    return sorted(found, key=lambda clause: not _asks(clause)) or [query]
+
+
+def _asks(clause: str) -> bool:
+    """Whether a clause asks for something: an order, a question, a wish."""
+    if clause.rstrip().endswith(("?", "？")) or not clause.isascii():
+        return True
+    words = _WORD.findall(clause.lower())
+    if _WISHES.intersection(words):
+        return True
+    first = next((word for word in words if word not in _LEADS and word not in PREAMBLE), "")
+    return is_verb(first)
 
 
 def _begins(piece: str) -> bool:
