@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 ScopeKind = Literal["module", "function", "class", "comprehension"]
 
@@ -111,8 +111,11 @@ _READERS = frozenset(
     | {"zip", "any", "all", "iter", "next", "bool", "int", "float"}
 )
 _COROUTINE_ATTRIBUTES = frozenset({"close", "send", "throw"})
-# Fields that hold operators, contexts and plain text: most of a tree, and nothing in it for us.
+# Most of a tree is operators, contexts and plain values; nothing in them is for us.
+_LEAVES = frozenset({ast.Constant, type(None), str, int, bool})
 _NO_NODES = frozenset({"op", "ops", "ctx", "id", "attr", "arg", "kind", "type_comment", "conversion", "is_async"})
+_KINDS = [kind for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.AST)]
+_FIELDS = {kind: tuple(name for name in kind._fields if name not in _NO_NODES) for kind in _KINDS}
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -134,7 +137,7 @@ class _Reader:
         stack, handlers = self._stack, _HANDLERS
         while stack:
             node, scope, conditional = stack.pop()
-            handler = handlers.get(type(node))
+            handler = handlers.get(node.__class__)
             if handler is None:
                 self._push_children(node, scope, conditional)
             else:
@@ -148,15 +151,13 @@ class _Reader:
 
     def _push_children(self, node: ast.AST, scope: Scope, conditional: bool) -> None:
         stack = self._stack
-        for name in node._fields:
-            if name in _NO_NODES:
-                continue
+        for name in _FIELDS[node.__class__]:
             value: Any = getattr(node, name)
-            if isinstance(value, list):
-                for item in cast(list[Any], value):
-                    if isinstance(item, ast.AST) and item.__class__ is not ast.Constant:
+            if value.__class__ is list:
+                for item in value:
+                    if item.__class__ not in _LEAVES:
                         stack.append((item, scope, conditional))
-            elif isinstance(value, ast.AST) and value.__class__ is not ast.Constant:
+            elif value.__class__ not in _LEAVES:
                 stack.append((value, scope, conditional))
 
     # Names and how values are used
