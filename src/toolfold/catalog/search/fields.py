@@ -16,7 +16,7 @@ from toolfold.catalog.entries import Entry
 from toolfold.catalog.search import actions, lexicon
 from toolfold.catalog.search.words import STOPWORDS, Words
 
-ANALYSIS = "5"
+ANALYSIS = "6"
 """Change it when rows made from the same entry would come out differently: stored indexes are then made anew."""
 
 
@@ -44,11 +44,11 @@ FIELDS = {
 """`about` is not the entry's own: it is what its server's or its own name is known for."""
 
 _PRODUCTS = {line[0]: line[1:] for line in lexicon.lines("products")}
-_DESCRIPTION = 2000
-_DOCS = 3000
+_DESCRIPTION = 1500
+_DOCS = 1500
 _VALUES = 500
 _DEPTH = 3
-_PARAMETERS = 200
+_PARAMETERS = 100
 
 
 class Row(NamedTuple):
@@ -94,14 +94,18 @@ def row(entry: Entry, words: Words) -> Row:
     for field, found in fields.items():
         about = FIELDS[field]
         counts = Counter(found)
-        length = 1 - about.slope + about.slope * len(found) / about.typical
+        unit = about.weight / (1 - about.slope + about.slope * len(found) / about.typical)
         for word, count in counts.items():
-            match[word] = match.get(word, 0.0) + about.weight * count / length
+            match[word] = match.get(word, 0.0) + unit * count
         if about.meaning:
-            topical = {word: 1 + math.log(count) for word, count in counts.items() if word not in STOPWORDS}
-            size = math.sqrt(sum(value * value for value in topical.values()))
-            for word, value in topical.items():
-                meaning[word] = meaning.get(word, 0.0) + about.meaning * value / size
+            topical = [
+                (word, 1.0 if count == 1 else 1 + math.log(count))
+                for word, count in counts.items()
+                if word not in STOPWORDS
+            ]
+            share = about.meaning / math.sqrt(sum(value * value for _, value in topical) or 1.0)
+            for word, value in topical:
+                meaning[word] = meaning.get(word, 0.0) + share * value
     bits = actions.of_entry(fields.get("name", ()), fields.get("server", ()), fields.get("description", ()))
     return Row(list(match), list(match.values()), [meaning.get(word, 0.0) for word in match], bits)
 

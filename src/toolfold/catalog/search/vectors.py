@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 from importlib.util import find_spec
-from itertools import pairwise
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +102,13 @@ class Meanings:
             return [whole]
         pieces = [_SPACE, *word]
         while len(pieces) > 1:
-            pairs = [ranks.get(left + right, -1) for left, right in pairwise(pieces)]
-            best = min((rank for rank in pairs if rank >= 0), default=-1)
-            if best < 0:
+            best, at = len(ranks), -1
+            for place, pair in enumerate(map(add, pieces, pieces[1:])):
+                rank = ranks.get(pair, best)
+                if rank < best:
+                    best, at = rank, place
+            if at < 0:
                 break
-            at = pairs.index(best)
             pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
         return [ranks[piece] for piece in pieces if piece in ranks and piece != _SPACE]
 
