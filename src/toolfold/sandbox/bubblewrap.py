@@ -217,6 +217,7 @@ class BubblewrapCell:
         self._pidfd = os.pidfd_open(process.pid)
         self._first: tuple[int, int] | None = None
         self._ended: asyncio.Task[str] | None = None
+        self._gone = False
         self._group: cgroup.Cgroup | None = None
         self._held = frozenset[str]()
         self._processes: Processes | None = None
@@ -271,7 +272,7 @@ class BubblewrapCell:
         except TimeoutError:
             raise SandboxDied("the sandbox's processes did not end within 5 s of being killed.") from None
         finally:
-            self._first = None
+            self._gone = True
             self.channel.close()
             for descriptor in (self._pidfd, self._status, self.output, first):
                 if descriptor is not None:
@@ -349,9 +350,11 @@ class BubblewrapCell:
         return None
 
     def _tree(self) -> Processes | None:
+        if self._gone:
+            return None
         if self._processes is None and self._open_first() is not None and self._first is not None:
             self._processes = Processes(self._first[0], _IN_MEMORY)
-        return self._processes if self._first is not None else None
+        return self._processes
 
 
 def _too_much_memory(limit: int) -> LimitExceeded:

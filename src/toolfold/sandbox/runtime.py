@@ -39,7 +39,10 @@ _MOUNT_POINTS = ("proc", "dev/shm", "tmp", "agent/skills", "agent/workspace", "o
 DEVICES = ("null", "zero", "full", "random", "urandom")
 """Device nodes of the host that a sandbox gets, each mounted over an empty file in the root."""
 _ZONEINFO = Path("/usr/share/zoneinfo")
-_FORMAT = "4"
+_FORMAT = "5"
+# Inside, everything has the usual place: where it is outside may name a person, or lie under a folder that is hidden.
+_PREFIX = Path("usr")
+_LIBRARIES = _PREFIX / "lib" / "toolfold"
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def prepare(data_dir: Path) -> Runtime:
     listing = final / "opt/toolfold/library_path"
     if not listing.exists():
         _build(final, python, stdlib)
-    return Runtime(final, str(python), listing.read_text())
+    return Runtime(final, f"/{_PREFIX}/bin/{python.name}", listing.read_text())
 
 
 def _key(python: Path, stdlib: Path) -> str:
@@ -81,17 +84,18 @@ def _build(final: Path, python: Path, stdlib: Path) -> None:
         (root / "dev/fd").symlink_to("/proc/self/fd")
         # The mounted folder holds the tree by name, so a tree replaced outside is a tree replaced inside.
         (root / "agent/servers").symlink_to("/opt/api/servers")
-        _copy_stdlib(stdlib, root)
-        _copy_file(python, root)
-        libraries = _libraries([python, *sorted((root / stdlib.relative_to("/") / "lib-dynload").glob("*.so"))])
-        for name, path in libraries.items():
-            _copy_file(path, root, name)
+        library = root / _PREFIX / _relative(stdlib)
+        _copy_stdlib(stdlib, library, root)
+        _copy_file(python, root / _PREFIX / "bin" / python.name)
+        for name, path in _libraries([python, *sorted((stdlib / "lib-dynload").glob("*.so"))]).items():
+            # The loader's own place is written into every program; it finds the others where it is told to look.
+            _copy_file(path, root / (name.relative_to("/") if name.name.startswith("ld-") else _LIBRARIES / name.name))
         _copy_etc(root)
         _copy_guest(root)
         if _ZONEINFO.is_dir():
             shutil.copytree(_ZONEINFO, root / _ZONEINFO.relative_to("/"), symlinks=True)
-        folders = sorted({str(name.parent) for name in libraries})
-        (root / "opt/toolfold/library_path").write_text(":".join(folders))
+        _readable(root)
+        (root / "opt/toolfold/library_path").write_text(f"/{_LIBRARIES}")
         try:
             root.rename(final)
         except OSError:
@@ -102,7 +106,21 @@ def _build(final: Path, python: Path, stdlib: Path) -> None:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _copy_stdlib(stdlib: Path, root: Path) -> None:
+def _relative(stdlib: Path) -> Path:
+    """Python finds its library by where it is from the program, so that must stay as it is."""
+    prefix = Path(sys.base_prefix).resolve()
+    return stdlib.relative_to(prefix) if stdlib.is_relative_to(prefix) else Path("lib") / stdlib.name
+
+
+def _readable(root: Path) -> None:
+    """For the sandbox's user, whoever that will be and whatever this process's umask is."""
+    for folder, folders, files in os.walk(root):
+        for path in (f"{folder}/{name}" for name in (*folders, *files)):
+            if not os.path.islink(path):  # noqa: PTH114 - there are thousands of them
+                os.chmod(path, 0o755 if os.access(path, os.X_OK) else 0o644)  # noqa: PTH101
+
+
+def _copy_stdlib(stdlib: Path, target: Path, root: Path) -> None:
     def ignore(folder: str, names: list[str]) -> set[str]:
         inside_config = Path(folder) == stdlib
         return {
@@ -111,7 +129,6 @@ def _copy_stdlib(stdlib: Path, root: Path) -> None:
             if name in _LEFT_OUT or _LEFT_OUT_FILES.fullmatch(name) or (inside_config and name.startswith("config-"))
         }
 
-    target = root / stdlib.relative_to("/")
     shutil.copytree(stdlib, target, symlinks=False, ignore=ignore, ignore_dangling_symlinks=True)
     # Byte code made here is used by every sandbox; inside, nothing can be written.
     compileall.compile_dir(str(target), quiet=2, workers=1, stripdir=str(root))
@@ -131,8 +148,7 @@ def _libraries(binaries: list[Path]) -> dict[Path, Path]:
     return found
 
 
-def _copy_file(path: Path, root: Path, name: Path | None = None) -> None:
-    target = root / (name or path).relative_to("/")
+def _copy_file(path: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
         shutil.copy2(path, target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class Output:
         self._head = ""
         self._tail = ""
         self._file: int | None = None
+        self._closing: weakref.finalize[..., Output] | None = None
         self._failed = ""
 
     def add(self, data: bytes) -> None:
@@ -51,8 +53,8 @@ class Output:
         if self._length <= self._budget:
             return "".join(self._pieces), None
         self._spill()
-        if self._file is not None:
-            os.close(self._file)
+        if self._closing is not None:
+            self._closing()
             self._file = None
         path = f"workspace/{OUTPUTS}/{self._name}"
         where = self._failed or f"all of it: {path}"
@@ -75,6 +77,8 @@ class Output:
         try:
             if self._file is None:
                 self._file = _create(self._workspace, self._name)
+                # A run that is cancelled never finishes its output.
+                self._closing = weakref.finalize(self, os.close, self._file)
             _write_all(self._file, text.encode("utf-8", "replace"))
         except OSError as error:
             # A full disk or a hostile folder costs the copy, not the run.
@@ -85,15 +89,25 @@ def _create(workspace: Path, name: str) -> int:
     """Open a new file under `workspace/outputs` without following any link that the program may have laid there."""
     folder = os.open(workspace, _FOLDER)
     try:
+        owner = os.fstat(folder)
         with contextlib.suppress(FileExistsError):
             os.mkdir(OUTPUTS, 0o755, dir_fd=folder)
         inner = os.open(OUTPUTS, _FOLDER, dir_fd=folder)
         try:
-            return os.open(name, _FLAGS, 0o644, dir_fd=inner)
+            file = os.open(name, _FLAGS, 0o644, dir_fd=inner)
+            _give(owner, inner, file)
+            return file
         finally:
             os.close(inner)
     finally:
         os.close(folder)
+
+
+def _give(owner: os.stat_result, *descriptors: int) -> None:
+    """The workspace may be another user's than ours; what we add to it is for that user to read and to delete."""
+    if owner.st_uid != os.geteuid():
+        for descriptor in descriptors:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

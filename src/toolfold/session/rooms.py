@@ -6,11 +6,11 @@ import fcntl
 import hashlib
 import os
 import re
-import shutil
 import uuid
 from pathlib import Path
 
 from toolfold.sandbox.protocol import Room
+from toolfold.session.removal import remove_tree
 
 
 class Rooms:
@@ -44,10 +44,10 @@ class Rooms:
 
     def remove(self, room: Room) -> None:
         if room.path.parent == self._own:
-            shutil.rmtree(room.path, ignore_errors=True)
+            remove_tree(room.path)
 
     def close(self) -> None:
-        shutil.rmtree(self._own, ignore_errors=True)
+        remove_tree(self._own)
         os.close(self._lock)
 
 
@@ -76,6 +76,6 @@ def _sweep(nameless: Path) -> None:
         except BlockingIOError:
             continue
         else:
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
         finally:
             os.close(lock)
