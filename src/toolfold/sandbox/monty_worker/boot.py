@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +20,8 @@ from toolfold.sandbox.monty_worker.tree import Tree
 def main() -> NoReturn:
     try:
         _serve(json.loads(sys.argv[1]))
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
     finally:
         # However this ends, the interpreter beside us ends too: it may be busy and would not notice.
         sys.stdout.flush()
@@ -50,7 +53,7 @@ def _serve(options: dict[str, object]) -> None:
     asyncio.set_event_loop(loop)
     loop.run_until_complete(interpreter.open())
     channel.send({"t": "ready"})
-    while not interpreter.over:
+    while True:
         frame = channel.receive()
         if frame.get("t") == "run":
             done = loop.run_until_complete(interpreter.run(frame["code"], say))

@@ -42,8 +42,12 @@ class _Call:
     tool: str = ""
 
 
+class _WaitsForNothing(Exception):
+    """The program awaits a call of an earlier program, which ended with that program."""
+
+
 class Interpreter:
-    """`open` once, then `run` program after program; `over` when no other program should follow."""
+    """`open` once, then `run` program after program."""
 
     def __init__(
         self, binary: str, room: Path, api: Path, tree: Tree, functions: Functions, *, memory: int, disk: int
@@ -60,7 +64,6 @@ class Interpreter:
         self._names: set[str] = set()
         self._calls: dict[int, _Call] = {}
         self._tool_errors: dict[str, str] = {}
-        self.over = False
 
     async def open(self) -> None:
         await self._pool.__aenter__()
@@ -104,14 +107,16 @@ class Interpreter:
         feed, self._feeds = self._feeds, self._feeds + 1
         try:
             value = await self._drive(source.with_tool_error(code, tree), code, say)
+        except _WaitsForNothing:
+            return self._ended("RuntimeError: this awaits a call that an earlier program made; make it again.")
         except monty.MontyCrashedError as problem:
-            self.over = True
+            await self._renew()
             return self._ended(f"The interpreter ended: {problem}. The session's variables are gone.")
         except (monty.MontyRuntimeError, monty.MontySyntaxError) as problem:
             summary = problem.display("type-msg")
             error = describe(problem.traceback(), summary, feed, self._tool_errors, self._tree)
             if summary.startswith("MemoryError") and not await self._usable():
-                self.over = True
+                await self._renew()
                 error += "\nThe session's variables are gone."
             return self._ended(error)
         finally:
@@ -139,6 +144,11 @@ class Interpreter:
         )
         while not isinstance(snapshot, monty.MontyComplete):
             if isinstance(snapshot, monty.AsyncFutureSnapshot):
+                if not snapshot.pending_call_ids:
+                    # Nothing can answer that; an answer to no question is what makes Monty leave the program.
+                    with contextlib.suppress(monty.MontyError):
+                        await snapshot.resume({0: {"return_value": None}})
+                    raise _WaitsForNothing
                 snapshot = await snapshot.resume(await self._settle(snapshot))
             elif isinstance(snapshot, monty.AsyncNameLookupSnapshot):
                 known = snapshot.variable_name == "help" and snapshot.object_id is None
@@ -200,11 +210,7 @@ class Interpreter:
         Monty names every open call, also one that nobody awaits. What the program awaits right here is started first;
         only when that is nothing (it awaits a list, or a function of its own) are all of them started.
         """
-        waited = {number: self._calls[number] for number in snapshot.pending_call_ids if number in self._calls}
-        unknown = [number for number in snapshot.pending_call_ids if number not in waited]
-        if unknown:
-            message = "this call was made by an earlier program and never awaited; make it again"
-            return {number: {"exc_type": "RuntimeError", "message": message} for number in unknown}
+        waited = {number: self._calls[number] for number in snapshot.pending_call_ids}
         here = [call for call in waited.values() if _within(call.position, snapshot.position)]
         for call in here or waited.values():
             if call.task is None:
@@ -228,6 +234,8 @@ class Interpreter:
             return {"exc_type": source.STAND_IN, "message": str(error)}
         except (TypeError, ValueError) as error:
             return {"exc_type": "TypeError", "message": str(error)}
+        except OSError as error:
+            return {"exc_type": "OSError", "message": f"the result could not be kept in workspace/: {error.strerror}"}
 
     async def _forget_calls(self) -> list[str]:
         """Calls that nobody awaited end with the program."""
@@ -242,12 +250,21 @@ class Interpreter:
         self._calls.clear()
         return told
 
+    async def _renew(self) -> None:
+        """Go on with an empty session, in another worker where the old one is gone."""
+        assert self._session is not None
+        with contextlib.suppress(monty.MontyError, RuntimeError):
+            await self._session.__aexit__(None, None, None)
+        self._session = await self._checkout()
+        self._feeds = 0
+        self._names.clear()
+
     async def _usable(self) -> bool:
-        """Whether the session still runs anything: memory that a program filled stays full."""
+        """Whether the session has any memory left: what a program's variables fill stays full."""
         assert self._session is not None
         self._feeds += 1
         try:
-            await self._session.feed_run("None")
+            await self._session.feed_run("len('x' * 1_000_000)")
         except monty.MontyError:
             return False
         return True

@@ -1,0 +1,204 @@
+"""Monty: what the subset lacks is named, and the process around it does nothing that a program can turn against us."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.backends.available import candidate
+from tests.backends.box import SETTINGS, Box, box_around
+from toolfold.sandbox.monty_worker import source
+from toolfold.sandbox.monty_worker.tree import Tree
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def monty(engine_data: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Box]:
+    found = await candidate("monty", engine_data, SETTINGS)
+    async with box_around(found.backend, tmp_path_factory.mktemp("monty")) as box:
+        yield box
+
+
+class TestSubset:
+    @pytest.mark.parametrize(
+        ("code", "named"),
+        [
+            ("def g():\n    yield 1", "yield expressions"),
+            ("class A(Exception): pass", "class inheritance"),
+            ("del x", "the 'del' statement"),
+            ("import statistics", "the module `statistics`"),
+            ("import urllib.parse", "the module `urllib`"),
+            ("import asyncio\nasyncio.create_task(None)", "`asyncio.create_task`"),
+            ("input()", "`input`"),
+            ("x = globals", "`globals`"),
+            ("import sys\nsys.exit(3)", "`sys.exit`"),
+        ],
+    )
+    async def test_what_is_not_supported_is_named(self, monty: Box, code: str, named: str) -> None:
+        ran = await monty.run(code)
+        assert f"Monty, a subset of Python that does not support {named}" in ran.error
+
+    async def test_a_package_that_no_python_has_is_not_blamed_on_the_subset(self, monty: Box) -> None:
+        assert "subset" not in (await monty.run("import no_such_package")).error
+
+    async def test_skills_say_that_they_need_another_backend(self, monty: Box) -> None:
+        ran = await monty.run("from toolfold import save_skill\nsave_skill('def f(): pass', 'f')")
+        assert "subset" in ran.error
+
+    async def test_the_evidence_says_that_it_is_a_subset(self, engine_data: Path) -> None:
+        found = await candidate("monty", engine_data, SETTINGS)
+        assert "subset of Python" in await found.title()
+
+
+class TestCalls:
+    async def test_only_what_is_awaited_here_is_called(self, monty: Box) -> None:
+        ran = await monty.run("from servers.lab import echo\nlost = echo(text='lost')\nawait echo(text='kept')")
+        assert ran.host.calls == [("echo", {"text": "kept"})]
+        assert ran.error.startswith("NotAwaited: line 2: echo(...) was not awaited, so it never ran")
+
+    async def test_a_call_of_an_earlier_program_cannot_be_awaited_later(self, monty: Box) -> None:
+        await monty.run("from servers.lab import echo\nold = echo(text='x')")
+        ran = await monty.run("await old")
+        assert "make it again" in ran.error
+        assert ran.host.calls == []
+
+    async def test_arguments_that_are_not_json_are_refused(self, monty: Box) -> None:
+        ran = await monty.run("from servers.lab import echo\nawait echo(text={1, 2})")
+        assert "arguments must be plain JSON data" in ran.error
+        assert ran.host.calls == []
+
+    async def test_tool_error_may_be_imported_with_others_and_under_another_name(self, monty: Box) -> None:
+        code = """
+from toolfold import (
+    progress,
+    ToolError as Failed,
+)
+from servers.lab import boom
+try:
+    await boom()
+except Failed as error:
+    progress('caught')
+    1/0
+"""
+        ran = await monty.run(code)
+        assert ran.host.reported == [("caught", None)]
+        assert "line 11: 1/0" in ran.error
+
+
+class TestLimits:
+    async def test_memory_that_stays_full_ends_the_session_and_says_so(self, monty: Box) -> None:
+        ran = await monty.run("y = []\nwhile True: y.append('z' * 100 + str(len(y)))", timeout=60)
+        assert "The session's variables are gone." in ran.error
+        assert "NameError" in (await monty.run("y")).error
+
+
+class TestTheProcessAround:
+    async def test_a_link_in_the_workspace_does_not_lead_a_result_outside(self, monty: Box, tmp_path: Path) -> None:
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        files = monty.room.workspace / "files"
+        if files.exists():
+            files.rename(monty.room.workspace / "files-before")
+        files.symlink_to(outside)
+        try:
+            ran = await monty.run("from servers.lab import picture\nawait picture()")
+        finally:
+            files.unlink()
+        assert ran.error or ran.failure
+        assert list(outside.iterdir()) == []
+
+    async def test_a_link_in_the_workspace_is_not_read(self, monty: Box, tmp_path: Path) -> None:
+        (tmp_path / "secret").write_text("secret")
+        link = monty.room.workspace / "link"
+        link.symlink_to(tmp_path / "secret")
+        ran = await monty.run("print(open('workspace/link').read())")
+        link.unlink()
+        assert "secret" not in ran.output
+        assert "PermissionError" in ran.error
+
+    async def test_generated_code_is_read_and_never_run(self, monty: Box, tmp_path: Path) -> None:
+        module = monty.api / "servers" / "lab" / "trap.py"
+        sprung = tmp_path / "sprung"
+        module.write_text(
+            "from servers._call import tool\n"
+            f"open({str(sprung)!r}, 'w').write('x')\n"
+            f"@tool('lab', 'echo')\nasync def trap(*, text: str = open({str(sprung)!r}, 'w')) -> str:\n    ...\n"
+        )
+        await monty.close()
+        ran = await monty.run("from servers.lab import trap\nprint(await trap(text='called'))")
+        module.unlink()
+        assert ran.output == "called\n"
+        assert not sprung.exists()
+
+
+class TestTree:
+    def test_a_file_that_is_no_tool_is_none(self, tmp_path: Path) -> None:
+        folder = tmp_path / "servers" / "x"
+        folder.mkdir(parents=True)
+        for number, text in enumerate(("", "x = (", "async def f(): ...", "@tool\nasync def f(): ...", "\0")):
+            (folder / f"f{number}.py").write_text(text)
+            assert Tree(tmp_path).tool(f"servers.x.f{number}") is None
+
+    def test_renamed_keywords_and_optional_ones_go_over_the_wire_under_their_own_names(self, tmp_path: Path) -> None:
+        folder = tmp_path / "servers" / "x"
+        folder.mkdir(parents=True)
+        text = """
+@tool('x y', 'do-it', {'from_': 'from'})
+async def do_it(*, from_: str, to: str = ...) -> str:
+    'Doc.'
+"""
+        (folder / "do_it.py").write_text(text)
+        tool = Tree(tmp_path).tool("servers.x.do_it")
+        assert tool is not None
+        assert (tool.server, tool.name, tool.doc) == ("x y", "do-it", "Doc.")
+        assert tool.arguments((), {"from_": "a", "to": ...}) == {"from": "a"}
+        assert tool.arguments(({"from": "b"},), {}) == {"from": "b"}
+        for wrong in ({}, {"from_": "a", "too": "b"}):
+            with pytest.raises(TypeError, match=re.escape("do_it(*, from_: str, to: str=...)")):
+                tool.arguments((), wrong)
+        with pytest.raises(TypeError, match="one dict"):
+            tool.arguments(("a", "b"), {})
+
+
+_names = st.sampled_from(["ToolError", "progress", "call_mcp_tool"])
+_imports = st.lists(st.tuples(_names, st.sampled_from(["", " as other"])), min_size=1, max_size=4)
+
+
+class TestSource:
+    @given(_imports, st.booleans(), st.sampled_from(["toolfold", "client", "json"]), st.sampled_from(["", "    "]))
+    def test_a_changed_import_keeps_every_line_and_is_python(
+        self, imported: list[tuple[str, str]], spread: bool, module: str, indent: str
+    ) -> None:
+        names = [f"{name}{alias}" for name, alias in imported]
+        listed = f"(\n{indent}    " + f",\n{indent}    ".join(names) + f",\n{indent})" if spread else ", ".join(names)
+        opening = "if True:\n" if indent else "first = 'é'\n"
+        code = f"{opening}{indent}from {module} import {listed}; after = 'ü'\nlast = 1"
+        changed = source.with_tool_error(code, ast.parse(code))
+        tree = ast.parse(changed)
+        assert changed.splitlines()[-1] == "last = 1"
+        assert len(changed.splitlines()) == len(code.splitlines())
+        assert source.names(tree) == source.names(ast.parse(code))
+        if module != "json":
+            assert not any(alias.name == "ToolError" for node in ast.walk(tree) for alias in getattr(node, "names", []))
+        else:
+            assert changed == code
+
+    def test_names_are_those_of_the_top_level(self) -> None:
+        code = """
+import a.b, c as d
+for i in x:
+    j = i
+def f(): inner = 1
+class K: y = 2
+[z for z in x]
+_hidden = 1
+if (w := 1): pass
+"""
+        assert source.names(ast.parse(code)) == {"a", "d", "i", "j", "f", "K", "w"}
