@@ -15,6 +15,7 @@ from tests.typed_api import run_with_tree, simple
 from toolfold.codegen import tree
 from toolfold.codegen.tree import write_tree
 from toolfold.definitions import ToolDefinition
+from toolfold.errors import ConfigError
 
 TOOLS = [
     simple("create_issue", "github", owner_={"type": "string"}, repo_={"type": "string"}, labels={"type": "array"}),
@@ -129,6 +130,14 @@ def test_two_writers_at_once_both_end_with_a_whole_tree(tmp_path: Path) -> None:
     write_tree([changed(tool, description="D19.") for tool in TOOLS], tmp_path)
     write_tree([changed(tool, description="D19.") for tool in TOOLS], tmp_path / "alone")
     assert contents(tmp_path) == contents(tmp_path / "alone")
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "servers").mkdir()
+    (tmp_path / "servers" / "mine.txt").touch()
+    with pytest.raises(ConfigError, match="is a folder of its own"):
+        write_tree(TOOLS, tmp_path)
+    assert [path.name for path in (tmp_path / "servers").iterdir()] == ["mine.txt"]
 
 
 # --- imported

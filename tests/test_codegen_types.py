@@ -76,6 +76,8 @@ def annotation(schema: Any) -> str:
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "str | None"),
         ({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}, "str | list[str]"),
         ({"anyOf": [{"enum": ["a"]}, {"const": "b"}]}, "Literal['a', 'b']"),
+        ({"oneOf": [{"const": n, "title": "T"} for n in range(3)]}, "Literal[0, 1, 2]"),
+        ({"oneOf": [{"const": f"v{n}"} for n in range(900)]}, "str"),
         ({"anyOf": [{"type": "string"}, {}]}, "Any"),
         ({"anyOf": []}, "Any"),
         ({"allOf": [{"type": "string"}, {"minLength": 1}]}, "str"),

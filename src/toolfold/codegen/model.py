@@ -93,6 +93,5 @@ class Interface:
     others: Type | None
     """The type of further parameters, where the schema says that there may be any."""
     result: Type
-    result_notes: tuple[str, ...]
     records: tuple[Record, ...]
     notes: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ from toolfold.codegen.model import (
     Unknown,
 )
 from toolfold.codegen.names import MODULE_NAMES, parameters
+from toolfold.codegen.unions import one_of
 from toolfold.definitions import ToolDefinition
 
 WIDTH = 88
@@ -74,7 +75,7 @@ def emit(tool: ToolDefinition, function: str, layout: Layout) -> PythonTool:
         interface = schema.read(tool, reserved=_RESERVED | {function})
     except RecursionError:
         # A schema that Python itself cannot walk: everything is allowed, and the server decides.
-        interface = Interface(parameters=(), others=Unknown(), result=Unknown(), result_notes=(), records=())
+        interface = Interface(parameters=(), others=Unknown(), result=Unknown(), records=())
     if layout.most is not None and len(interface.parameters) > layout.most:
         left = f"and {len(interface.parameters) - layout.most:,} more parameters"
         interface = replace(
@@ -285,7 +286,7 @@ class _Writer:
                 return f"list[{self._expression(item)}]"
             case TupleOf(items):
                 # JSON has lists only, and lists are what comes back; the places are told in the comment.
-                return f"list[{self._expression(schema.one_of(list(items)))}]"
+                return f"list[{self._expression(one_of(list(items)))}]"
             case MapOf(value):
                 return f"dict[str, {self._expression(value)}]"
             case OneOf(members):

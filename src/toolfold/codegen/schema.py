@@ -16,21 +16,19 @@ import msgspec
 from toolfold.codegen import constraints
 from toolfold.codegen.model import (
     ABSENT,
-    Choice,
     Field,
     Interface,
     ListOf,
     MapOf,
-    OneOf,
     Record,
     RecordOf,
-    Scalar,
     TupleOf,
     Type,
     Unknown,
 )
 from toolfold.codegen.names import identifier, parameters
 from toolfold.codegen.pointer import lookup
+from toolfold.codegen.unions import SCALARS, choice, one_of
 from toolfold.definitions import ToolDefinition
 
 Node = dict[str, Any]
@@ -39,18 +37,8 @@ Node = dict[str, Any]
 _DEEPEST = 24
 # Nodes read of one tool: 10,000 properties fit, a bomb of references does not.
 _MOST_NODES = 40_000
-_MOST_CHOICES = 200
-_LONGEST_CHOICE = 200
 _MOST_MEMBERS = 40
 _LONGEST_NAME = 40
-_SCALARS: dict[str, Scalar] = {
-    "string": Scalar("str"),
-    "integer": Scalar("int"),
-    "number": Scalar("float"),
-    "boolean": Scalar("bool"),
-    "null": Scalar("null"),
-}
-_NULL = _SCALARS["null"]
 # Words about a type that do not change it: two objects that differ only here are one record.
 _ABOUT = ("description", "title", "default", "examples", "example", "deprecated")
 _COMPOSED = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
@@ -66,15 +54,12 @@ def read(tool: ToolDefinition, *, reserved: Set[str] = frozenset()) -> Interface
     root = reader.flattened(tool.input_schema, tool.input_schema)
     fields, others, notes = reader.parameters(root, tool.input_schema)
     result: Type = Unknown()
-    result_notes: tuple[str, ...] = ()
     if tool.output_schema:
         result = reader.type_of(tool.output_schema, tool.output_schema, "Result", 0)
-        result_notes = constraints.notes(tool.output_schema)
     return Interface(
         parameters=tuple(sorted(fields, key=lambda field: not field.required)),
         others=others,
         result=result,
-        result_notes=result_notes,
         records=tuple(reader.records),
         notes=notes,
     )
@@ -177,9 +162,9 @@ class _Reader:
         if isinstance(node.get("allOf"), list):
             node = self._all_of(node, document)
         if "const" in node:
-            return _choice([node["const"]])
+            return choice([node["const"]])
         if isinstance(node.get("enum"), list):
-            return _choice(node["enum"])
+            return choice(node["enum"])
         for word in ("anyOf", "oneOf"):
             variants = [part for part in _nodes(node.get(word)) if any(key in part for key in _SHAPE)]
             if variants and len(variants) == len(node[word]):
@@ -214,6 +199,9 @@ class _Reader:
         base = {key: value for key, value in node.items() if key not in (word, *_ABOUT)}
         if not base.get("properties"):
             base = {}
+        if all("const" in variant for variant in variants):
+            # The way to write an enum whose values have titles.
+            return choice([variant["const"] for variant in variants])
         members: list[Type] = []
         for variant in variants[:_MOST_MEMBERS]:
             whole = _merged(self._resolved(variant, document), base) if base else variant
@@ -227,8 +215,8 @@ class _Reader:
         if isinstance(kind, list):
             kinds = [k for k in cast(list[Any], kind) if isinstance(k, str)]
             return one_of([self._typed({**node, "type": k}, document, hint, depth) for k in dict.fromkeys(kinds)])
-        if isinstance(kind, str) and kind in _SCALARS:
-            return _SCALARS[kind]
+        if isinstance(kind, str) and kind in SCALARS:
+            return SCALARS[kind]
         if kind == "array" or (kind is None and ("items" in node or "prefixItems" in node)):
             return self._array(node, document, hint, depth)
         if kind == "object" or (kind is None and ("properties" in node or "additionalProperties" in node)):
@@ -309,64 +297,6 @@ def type_name(wish: str) -> str:
     """`wish` as the name of a type: words run together, each with a capital."""
     words = identifier(wish, "Value", frozenset()).split("_")
     return "".join(word[:1].upper() + word[1:] for word in words)[:_LONGEST_NAME] or "Value"
-
-
-def one_of(members: list[Type]) -> Type:
-    """The union of `members`: flat, without repetition, literals joined, null last; a sole member stands alone."""
-    flat = [part for member in members for part in (member.members if isinstance(member, OneOf) else (member,))]
-    if any(isinstance(part, Unknown) for part in flat) or not flat:
-        return Unknown()
-    values = [value for part in flat if isinstance(part, Choice) for value in part.values]
-    distinct: dict[Type, None] = {}
-    for part in flat:
-        if isinstance(part, Choice):
-            distinct[Choice(tuple(_unlike(values)))] = None
-        else:
-            distinct[part] = None
-    # An integer is a number to every reader, and JSON does not tell them apart.
-    if _SCALARS["number"] in distinct:
-        distinct.pop(_SCALARS["integer"], None)
-    if _NULL in distinct:
-        del distinct[_NULL]
-        distinct[_NULL] = None
-    parts = tuple(distinct)
-    return parts[0] if len(parts) == 1 else OneOf(parts)
-
-
-def _unlike(values: list[Any]) -> list[Any]:
-    """The values without repetition, where 1 and true are two values."""
-    return list({(isinstance(value, bool), value): value for value in values}.values())
-
-
-def _choice(values: list[Any]) -> Type:
-    if 0 < len(values) <= _MOST_CHOICES and all(_is_choosable(value) for value in values):
-        distinct = _unlike(values)
-        plain = [value for value in distinct if value is not None]
-        if not plain:
-            return _NULL
-        choice = Choice(tuple(plain))
-        return choice if len(plain) == len(distinct) else OneOf((choice, _NULL))
-    return one_of([_scalar(value) for value in values])
-
-
-def _scalar(value: Any) -> Type:
-    match value:
-        case bool():
-            return _SCALARS["boolean"]
-        case int() | float():
-            return _SCALARS["number"]
-        case str():
-            return _SCALARS["string"]
-        case None:
-            return _NULL
-        case _:
-            return Unknown()
-
-
-def _is_choosable(value: Any) -> bool:
-    if isinstance(value, str):
-        return len(value) <= _LONGEST_CHOICE
-    return value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def _properties(node: Node) -> tuple[Node, list[str]]:

@@ -22,6 +22,7 @@ import msgspec
 from toolfold.codegen import render, text
 from toolfold.codegen.names import ApiNames
 from toolfold.definitions import ToolDefinition
+from toolfold.errors import ConfigError
 
 _KEPT_VERSIONS = 3
 _MANIFEST = "manifest.json"
@@ -186,9 +187,10 @@ def _point(link: Path, target: Path) -> None:
     fresh.symlink_to(target)
     try:
         fresh.replace(link)
-    except OSError:
+    except IsADirectoryError:
+        raise ConfigError(f"{link} is a folder of its own.", hint="Move it away, or choose another place.") from None
+    finally:
         fresh.unlink(missing_ok=True)
-        raise
 
 
 def _current(link: Path) -> str:
