@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -164,6 +164,3 @@ def _with_reasons(hit: Hit, detail: Detail) -> str:
 
 def _literal(value: str) -> str:
     return json.dumps(value, ensure_ascii=not value.isprintable())
-
-
-Allow = Callable[[Entry], bool]

@@ -12,12 +12,13 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar, overload
 
-from toolfold.catalog.answer import DETAILS, LIKELY, MOST, Allow, Answer, Detail, Hit, fitting, told
+from toolfold.catalog.answer import DETAILS, LIKELY, MOST, Answer, Detail, Hit, fitting, told
 from toolfold.catalog.browse import ServerInfo, one_server, overview, read_query
 from toolfold.catalog.entries import Entry, encodable, entries_of
 from toolfold.catalog.files import read_catalogs
 from toolfold.catalog.resolve import WrittenNames, nearest_words
 from toolfold.catalog.store import Kept, Store, kept
+from toolfold.catalog.view import Allow, View, counted
 from toolfold.codegen import text
 from toolfold.codegen.names import ApiNames
 from toolfold.config.settings import Settings
@@ -177,38 +178,24 @@ class Catalog:
 
     def _answer(self, query: str, detail: Detail, limit: int | None, allow: Allow | None, explain: bool) -> Answer:
         asked = read_query(query)
-        entries = self.entries
-        visible = [entry for entry in entries if allow(entry)] if allow is not None else entries
-        servers = _counted(self.servers, visible) if allow is not None else self.servers
+        view = View.of(self.entries, self.servers, allow)
         if asked.server:
-            server = self._server(asked.server, servers)
+            server = self._server(asked.server, view.servers)
             if server is None:
-                return _unknown_server(asked.server, servers)
+                return _unknown_server(asked.server, view.servers)
+            view = view.within(server.name)
             if not asked.words:
-                mine = [entry for entry in visible if entry.server == server.name]
-                return one_server(server, mine, self.names, detail, limit, asked.page)
-            name = server.name
-            seen = allow
-            allow = lambda entry: entry.server == name and (seen is None or seen(entry))  # noqa: E731
+                return one_server(server, view.entries, self.names, detail, limit, asked.page)
         elif asked.server is not None or not asked.words or asked.words.casefold().startswith("page:"):
-            return overview(servers, visible, asked.page)
-        return self._ranked(asked.words, detail, limit, allow, visible, servers, explain)
+            return overview(view.servers, view.entries, asked.page)
+        return self._ranked(asked.words, detail, limit, view, explain)
 
-    def _ranked(
-        self,
-        query: str,
-        detail: Detail,
-        limit: int | None,
-        allow: Allow | None,
-        visible: Sequence[Entry],
-        servers: Sequence[ServerInfo],
-        explain: bool,
-    ) -> Answer:
-        if not visible:
-            return _nothing_known(servers)
-        named, why = self._named(query, allow)
+    def _ranked(self, query: str, detail: Detail, limit: int | None, view: View, explain: bool) -> Answer:
+        if not view.entries:
+            return _nothing_known(view.servers)
+        named, why = self._named(query, view)
         count = LIKELY[detail] if limit is None or limit < 1 else min(limit, MOST)
-        found = self._search_engine().find(query, count, allow, explain)
+        found = self._search_engine().find(query, count, view.mask, explain)
         ranked = [Hit(one.entry, self.names, score=one.score, why=one.why) for one in found.ranked]
         best = max((hit.score for hit in ranked), default=0.0)
         first = {(tool.server, tool.name) for tool in named}
@@ -218,26 +205,23 @@ class Catalog:
         if hits:
             shown = fitting(hits, detail, limit)
             return Answer(shown, total, told(shown, detail, before=f"{len(shown)} of {total:,} matches:"))
-        return self._nearest(query, detail, limit, allow, servers)
+        return self._nearest(query, detail, limit, view)
 
-    def _named(self, query: str, allow: Allow | None) -> tuple[list[Entry], str]:
+    def _named(self, query: str, view: View) -> tuple[list[Entry], str]:
         """The tools that a query names outright or all but; a sentence names none."""
         if any(map(str.isspace, query)) or len(query) > _LONGEST_NAME:
             return [], ""
-        exact = [tool for tool in self._state.written.matches(query) if allow is None or allow(tool)]
+        exact = view.only(self._state.written.matches(query))
         if exact or not _IDENTIFIER.search(query):
             return exact, "exact name"
-        near = self._state.written.nearest(query, 10, least=_ALMOST)
-        return [tool for tool in near if allow is None or allow(tool)][:3], "nearest name"
+        return view.only(self._state.written.nearest(query, 10, least=_ALMOST))[:3], "nearest name"
 
-    def _nearest(
-        self, query: str, detail: Detail, limit: int | None, allow: Allow | None, servers: Sequence[ServerInfo]
-    ) -> Answer:
+    def _nearest(self, query: str, detail: Detail, limit: int | None, view: View) -> Answer:
         """Nothing matches: what looks like the query, and what to do next."""
-        near = [tool for tool in self._state.written.nearest(query, 20) if allow is None or allow(tool)][:5]
+        near = view.only(self._state.written.nearest(query, 20))[:5]
         hits = fitting([Hit(tool, self.names) for tool in near], detail, limit)
         before = f"No match for {_quoted(query)}."
-        step = f'Say what it should do in other words, or "" lists the {len(servers)} servers.'
+        step = f'Say what it should do in other words, or "" lists the {len(view.servers)} servers.'
         if hits:
             return Answer(hits, 0, told(hits, detail, before=f"{before} Nearest names:", after=step))
         return Answer(text=f"{before} {step}")
@@ -312,32 +296,7 @@ class _State:
         }
         for name in self._configured:
             known.setdefault(name, ServerInfo(name=name, missing=True))
-        return _counted([known[name] for name in sorted(known)], self.entries, drop=False)
-
-
-def _counted(servers: Sequence[ServerInfo], entries: Iterable[Entry], *, drop: bool = True) -> list[ServerInfo]:
-    """The servers with the counts of these entries; with `drop`, without those that had entries and keep none."""
-    counts = {server.name: {"tool": 0, "resource": 0, "prompt": 0} for server in servers}
-    for entry in entries:
-        counts[entry.server][entry.kind] += 1
-    found: list[ServerInfo] = []
-    for server in servers:
-        mine = counts[server.name]
-        had = server.tools + server.resources + server.prompts
-        if drop and had and not any(mine.values()):
-            continue
-        found.append(
-            ServerInfo(
-                name=server.name,
-                tools=mine["tool"],
-                resources=mine["resource"],
-                prompts=mine["prompt"],
-                instructions=server.instructions,
-                source=server.source,
-                missing=server.missing,
-            )
-        )
-    return found
+        return counted([known[name] for name in sorted(known)], self.entries, drop=False)
 
 
 def _detail(detail: str) -> tuple[Detail, str]:

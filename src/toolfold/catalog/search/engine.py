@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,13 +64,10 @@ class Engine:
             self._before = None
         return self._ranker
 
-    def find(self, query: str, count: int, allow: Callable[[Entry], bool] | None, explain: bool) -> FoundAll:
-        """The best `count` entries that `allow` lets through, and how many match."""
+    def find(self, query: str, count: int, mask: list[bool] | None, explain: bool) -> FoundAll:
+        """The best `count` of the entries that `mask` (all, if None) lets through, and how many of them match."""
         ranker = self.ready()
-        mask = None
-        if allow is not None:
-            mask = np.fromiter((allow(entry) for entry in self._entries), np.bool_, len(self._entries))
-        ranking = ranker.rank(query, count, mask)
+        ranking = ranker.rank(query, count, None if mask is None else np.array(mask, np.bool_))
         found = [
             Found(
                 self._entries[one.place],
