@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,8 @@ class Toolfold:
         self._choice: Choice | None = None
         self._first_listing: asyncio.Task[None] | None = None
         self._tree_lock = asyncio.Lock()
+        # The index may be made in a thread; meanwhile nobody else asks or changes it.
+        self._catalog_lock = asyncio.Lock()
         self._tree_version = ""
         self._background: set[asyncio.Task[Any]] = set()
         self._asked: set[str] = set()
@@ -85,7 +87,8 @@ class Toolfold:
     ) -> Answer:
         """What matches, best first, with `.text` as the model reads it."""
         await self.listed()
-        return self.catalog.search(query, detail=detail, limit=limit, explain=explain)
+        async with self._catalog_lock:
+            return self.catalog.search(query, detail=detail, limit=limit, explain=explain)
 
     async def run(
         self,
@@ -143,8 +146,12 @@ class Toolfold:
             if isinstance(listing, UpstreamError):
                 self.unlisted[server] = listing
             else:
-                self.unlisted.pop(server, None)
-                self.catalog.update(listing)
+                await self._take(listing)
+
+    async def _take(self, listing: Listing) -> None:
+        self.unlisted.pop(listing.server, None)
+        async with self._catalog_lock:
+            self.catalog.update(listing)
 
     @property
     def fleet(self) -> Fleet:
@@ -156,6 +163,8 @@ class Toolfold:
         """Get the sandbox and the API tree ready before the first program asks for them."""
         await self._sandbox()
         await self._fresh_tree()
+        async with self._catalog_lock:
+            await asyncio.to_thread(self.catalog.warm)
 
     async def choice(self) -> Choice:
         """Which sandbox is used here, and the evidence that it holds."""
@@ -174,7 +183,7 @@ class Toolfold:
         from toolfold.guards.limits import Limits
         from toolfold.sandbox.choose import choose
         from toolfold.sandbox.pool import Pool
-        from toolfold.session.bridge import Bridge
+        from toolfold.session.bridge import Bridge, World
         from toolfold.session.output import Output
         from toolfold.session.rooms import Rooms
         from toolfold.session.sessions import Sessions
@@ -184,10 +193,11 @@ class Toolfold:
         await self._fresh_tree()
         validators = Validators()
         checked = Arguments(validators)
+        world = World(self.catalog, self.fleet, validators, self.search, self._on_used)
 
         def bridge(output: Output, heard: Callable[[Event], None] | None) -> Bridge:
             limits = Limits(settings.tool_calls, settings.concurrent_calls)
-            return Bridge(self.catalog, self.fleet, validators, [limits, checked], output, heard, self._on_used)
+            return Bridge(world, [limits, checked], output, heard)
 
         rooms = Rooms(self.settings.data_dir)
         self._stack.callback(rooms.close)
@@ -229,10 +239,12 @@ class Toolfold:
         """A server that runs anyway is asked once what it offers now: the cache may be from another day."""
         if server not in self._asked:
             self._asked.add(server)
-            task = asyncio.create_task(self.refresh([server]))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+            self._later(self.refresh([server]))
 
     def _on_listing(self, listing: Listing) -> None:
-        self.unlisted.pop(listing.server, None)
-        self.catalog.update(listing)
+        self._later(self._take(listing))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

@@ -47,11 +47,12 @@ class Figure:
 
 
 def show(figures: list[Figure], title: str, console: Console) -> None:
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("what", "ours", "against", "theirs", "ratio", "budget"):
-        table.add_column(name, justify="left" if name in ("what", "against") else "right")
+        table.add_column(name, justify="left" if name in ("what", "against") else "right", no_wrap=name != "what")
     for figure in figures:
         ratio = "–" if figure.ratio is None else f"{figure.ratio:.2f} ×"
         colour = {True: "green", False: "red", None: ""}[figure.within]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -124,11 +124,23 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answer:
-    """`hits` are those shown, best first; `total` is how many match; `text` is what the model reads."""
+    """`hits` are those shown, best first; `total` is how many match; `text` is what the model reads.
+
+    It is read like a list of its hits.
+    """
 
     hits: list[Hit] = field(default_factory=list[Hit])
     total: int = 0
     text: str = ""
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __getitem__(self, index: int) -> Hit:
+        return self.hits[index]
 
     def rows(self) -> list[dict[str, Any]]:
         """The hits as plain data, for a frame or for JSON."""

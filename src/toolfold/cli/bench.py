@@ -16,15 +16,20 @@ if TYPE_CHECKING:
     from toolfold.bench.report import Figure
 
 
+Rounds = Annotated[int, typer.Option(help="Timings per figure.")]
+Shared = Annotated[
+    Path, typer.Option("--shared", help="The folder that holds catalogs/ and retrieval/.", exists=True, file_okay=False)
+]
+
+
 def register(app: typer.Typer) -> None:
     commands = typer.Typer(help="Print the measured figures, as ratios within one run.", no_args_is_help=True)
-    commands.command("runs")(runs)
+    for command in (runs, search, retrieval, codegen):
+        commands.command(command.__name__)(command)
     app.add_typer(commands, name="bench")
 
 
-def runs(
-    rounds: Annotated[int, typer.Option(help="Timings per figure.")] = 20, data: DataDir = None, json: Json = False
-) -> None:
+def runs(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
     """Runs, calls, rows, start-up and memory, beside a plain SDK client and FastMCP CodeMode.
 
     Example: toolfold bench runs --rounds 30
@@ -34,6 +39,47 @@ def runs(
     progress = _progress()
     figures = run_async(lambda: bench.measure(_home(data), rounds, progress))
     _print(figures, "Runs and calls", json=json)
+
+
+def search(shared: Shared, json: Json = False) -> None:
+    """How fast search is over 4,000 and 100,000 tools, made from the real ones.
+
+    Example: toolfold bench search --shared ../shared
+    """
+    from toolfold.bench import search_speed
+
+    _print(search_speed.measure(shared, _progress()), "Search", json=json)
+
+
+def retrieval(shared: Shared, data: DataDir = None, json: Json = False) -> None:
+    """Whether search finds the right tools: ours, ours without vectors, and FastMCP's BM25.
+
+    Example: toolfold bench retrieval --shared ../shared
+    """
+    from toolfold.bench import retrieval as bench
+    from toolfold.bench.rivals import fastmcp_python
+
+    progress = _progress()
+    progress("getting FastMCP ready in an environment of its own")
+    scores = bench.measure(shared, fastmcp_python(_home(data)), progress)
+    if json:
+        from json import dumps
+
+        sys.stdout.write(dumps([score.data() for score in scores], indent=2) + "\n")
+        return
+    from toolfold.cli.console import stdout
+
+    bench.show(scores, stdout())
+
+
+def codegen(shared: Shared, rounds: Rounds = 5, json: Json = False) -> None:
+    """What the generated API costs: to write, to import, to read, to review against.
+
+    Example: toolfold bench codegen --shared ../shared
+    """
+    from toolfold.bench import codegen as bench
+
+    _print(bench.measure(shared / "catalogs", rounds, _progress()), "The generated API", json=json)
 
 
 def _home(data: Path | None) -> Path:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from toolfold.catalog.catalog import Catalog
+from toolfold.catalog.catalog import Answer, Catalog
 from toolfold.codegen.validation import Validators
 from toolfold.definitions import BlobPart, ToolDefinition, ToolResult
 from toolfold.errors import ToolfoldError
@@ -20,44 +21,50 @@ from toolfold.upstream.fleet import Fleet
 _PROGRESS_CHARS = 500
 
 
+class SearchTools(Protocol):
+    async def __call__(self, query: str, *, detail: str, limit: int | None) -> Answer: ...
+
+
+@dataclass(frozen=True)
+class World:
+    """What all runs reach through their bridges."""
+
+    catalog: Catalog
+    fleet: Fleet
+    validators: Validators
+    search: SearchTools
+    used: Callable[[str], None]
+    """Told the name of a server that has just answered a call."""
+
+
 class Bridge:
     """One per run; implements `sandbox.Host`."""
 
     def __init__(
-        self,
-        catalog: Catalog,
-        fleet: Fleet,
-        validators: Validators,
-        guards: Sequence[Guard],
-        output: Output,
-        heard: Callable[[Event], None] | None,
-        used: Callable[[str], None],
+        self, world: World, guards: Sequence[Guard], output: Output, heard: Callable[[Event], None] | None
     ) -> None:
-        self._catalog = catalog
-        self._fleet = fleet
-        self._validators = validators
+        self._world = world
         self._proceed = stack(guards, self._upstream)
         self._output = output
         self._heard = heard
-        self._used = used
         self.calls: list[ToolCall] = []
 
     async def answer(self, request: Request) -> Any:
         match request:
             case Call(server=server, tool=name, arguments=arguments):
-                tool = self._catalog.tool(server, name) or self._catalog.find(f"{server}.{name}")
+                tool = self._world.catalog.tool(server, name) or self._world.catalog.find(f"{server}.{name}")
                 return await self._call(tool, arguments)
             case CallNamed(name=name, arguments=arguments):
-                tool = self._catalog.find(name)
+                tool = self._world.catalog.find(name)
                 answer = await self._call(tool, arguments)
                 return {**answer, "server": tool.server, "tool": tool.name}
             case Search(query=query, detail=detail, limit=limit):
-                found = self._catalog.search(query, detail=detail, limit=limit)
+                found = await self._world.search(query, detail=detail, limit=limit)
                 return {"hits": found.rows(), "text": found.text}
             case Resource(server=server, uri=uri):
-                return await self._fleet.read_resource(server, uri)
+                return await self._world.fleet.read_resource(server, uri)
             case Prompt(server=server, name=name, arguments=arguments):
-                return await self._fleet.get_prompt(server, name, arguments)
+                return await self._world.fleet.get_prompt(server, name, arguments)
 
     def printed(self, data: bytes) -> None:
         self._output.add(data)
@@ -89,7 +96,7 @@ class Bridge:
         # The text beside structured content repeats it; bytes do not.
         blobs = [part for part in result.parts if isinstance(part, BlobPart)]
         answer: dict[str, Any] = {"parts": blobs, "structured": result.structured, "has_structured": True}
-        warning = self._validators.check_result(tool, result.structured) if tool.output_schema else None
+        warning = self._world.validators.check_result(tool, result.structured) if tool.output_schema else None
         if warning:
             answer["warning"] = warning
         return answer
@@ -98,8 +105,8 @@ class Bridge:
         tool = request.tool
         # Asked for only when somebody listens: each report is a message that the server has to write and we to read.
         on_progress = partial(self._progressed, tool) if self._heard is not None else None
-        result = await self._fleet.call(tool.server, tool.name, request.arguments, on_progress=on_progress)
-        self._used(tool.server)
+        result = await self._world.fleet.call(tool.server, tool.name, request.arguments, on_progress=on_progress)
+        self._world.used(tool.server)
         return result
 
     def _progressed(self, tool: ToolDefinition, done: float, total: float | None, message: str | None) -> None:
