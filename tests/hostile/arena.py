@@ -1,0 +1,129 @@
+"""Real sandboxes for hostile programs, kept warm for a whole test session on a loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.backends.available import candidate
+from toolfold.config.settings import SandboxSettings
+from toolfold.errors import LimitExceeded, SandboxDied, UnknownTool
+from toolfold.sandbox.frames import Call, Request
+from toolfold.sandbox.pool import Pool
+from toolfold.sandbox.sandbox import Sandbox
+from toolfold.session.rooms import Rooms
+
+
+@dataclass
+class Outcome:
+    """How a run ended: its value, or the error that the program or the host ended it with."""
+
+    value: Any = None
+    error: str = ""
+    limit: str = ""
+    printed: bytes = b""
+    progress: list[str] = field(default_factory=list[str])
+
+
+class Listener:
+    """The host's side of a run, as far as these programs need one."""
+
+    def __init__(self, *, slow: bool) -> None:
+        self._slow = slow
+        self.printed_bytes = bytearray()
+        self.texts: list[str] = []
+
+    async def answer(self, request: Request) -> Any:
+        if self._slow:
+            await asyncio.sleep(60)
+        if isinstance(request, Call) and request.server == "root":
+            raise UnknownTool("There is no such tool.")
+        large = isinstance(request, Call) and request.tool == "large"
+        return {"parts": [{"type": "text", "text": "x" * (1_000_000 if large else 10)}]}
+
+    def printed(self, data: bytes) -> None:
+        self.printed_bytes += data
+
+    def progress(self, text: str, fraction: float | None) -> None:
+        self.texts.append(text)
+
+
+class Arena:
+    """A pool on one backend. `run` is synchronous: the tests are not interested in loops."""
+
+    def __init__(self, backend: str, data_dir: Path, settings: SandboxSettings) -> None:
+        self.backend = backend
+        self.data_dir = data_dir
+        self.settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._stack = contextlib.AsyncExitStack()
+        self._rooms: Rooms | None = None
+        self._pool: Pool | None = None
+
+    def open(self) -> None:
+        self._thread.start()
+        self.wait_for(self._open(), 120)
+
+    async def _open(self) -> None:
+        api = self.data_dir / "api"
+        (api / "servers").mkdir(parents=True)
+        found = await candidate(self.backend, self.data_dir, self.settings)
+        self._rooms = Rooms(self.data_dir)
+        self._stack.callback(self._rooms.close)
+        self._pool = await self._stack.enter_async_context(Pool(found.backend, api, self._rooms, self.settings))
+
+    def close(self) -> None:
+        self.wait_for(self._stack.aclose(), 60)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def wait_for(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+
+    def run(
+        self,
+        code: str,
+        *,
+        timeout: float = 20.0,
+        slow: bool = False,
+        before: Callable[[Sandbox], None] | None = None,
+        after: Callable[[Sandbox], None] | None = None,
+    ) -> Outcome:
+        """One program in a sandbox of its own. `after` sees the room once every process of the sandbox is gone."""
+        return self.wait_for(self._run(code, timeout, slow, before, after), timeout + 60)
+
+    async def _run(
+        self,
+        code: str,
+        timeout: float,
+        slow: bool,
+        before: Callable[[Sandbox], None] | None,
+        after: Callable[[Sandbox], None] | None,
+    ) -> Outcome:
+        assert self._pool is not None
+        sandbox = await self._pool.take()
+        host = Listener(slow=slow)
+        outcome = Outcome()
+        try:
+            if before is not None:
+                before(sandbox)
+            done = await sandbox.run(code, host, timeout)
+            outcome.value, outcome.error = done.value, done.error
+        except LimitExceeded as error:
+            outcome.error, outcome.limit = str(error), error.limit
+        except SandboxDied as error:
+            outcome.error = str(error)
+        finally:
+            await sandbox.close()
+            outcome.printed, outcome.progress = bytes(host.printed_bytes), host.texts
+            if after is not None:
+                await asyncio.to_thread(after, sandbox)
+            self._pool.discard(sandbox)
+        return outcome
