@@ -122,6 +122,26 @@ if __name__ == "__main__":
 """
         assert await printed(fold, code) == "4 4\n"
 
+    async def test_tasks_may_be_made_before_the_first_await(self, fold: Toolfold) -> None:
+        code = """
+import asyncio
+from servers.lab import add
+tasks = [asyncio.create_task(add(a=n, b=n)) for n in range(3)]
+[result["sum"] for result in await asyncio.gather(*tasks)]
+"""
+        assert await printed(fold, code) == "[0, 2, 4]"
+
+    async def test_a_program_may_run_a_loop_and_await_in_its_last_line(self, fold: Toolfold) -> None:
+        code = """
+import asyncio
+from servers.lab import add
+async def main():
+    return (await add(a=1, b=1))["sum"]
+first = asyncio.run(main())
+first + await main()
+"""
+        assert await printed(fold, code) == "4"
+
     async def test_an_exception_names_the_agents_own_line(self, fold: Toolfold) -> None:
         error = await failed(fold, "def f():\n    return 1 / 0\n\nf()")
         assert error.splitlines() == [

@@ -103,12 +103,21 @@ class Programs:
         last: ast.expr | None = None
         if tree.body and isinstance(final := tree.body[-1], ast.Expr):
             last = final.value
+        own_loop = _starts_a_loop(tree)
+        if last is not None:
             tree.body.pop()
+        parts: list[types.CodeType] = []
         if tree.body:
-            self._evaluate(compile(tree, filename, "exec", flags=_FLAGS))
-        if last is None:
-            return None
-        return self._evaluate(compile(ast.Expression(last), filename, "eval", flags=_FLAGS))
+            parts.append(compile(tree, filename, "exec", flags=_FLAGS))
+        if last is not None:
+            parts.append(compile(ast.Expression(last), filename, "eval", flags=_FLAGS))
+        value: Any = None
+        if own_loop or not any(part.co_flags & inspect.CO_COROUTINE for part in parts):
+            for part in parts:
+                value = self._evaluate(part)
+        else:
+            value = self._loop.run_until_complete(self._together(parts))
+        return value if last is not None else None
 
     def _evaluate(self, compiled: types.CodeType) -> Any:
         """Code with a top-level `await` runs on the loop; other code runs outside it, so that `asyncio.run` works."""
@@ -116,6 +125,15 @@ class Programs:
         if compiled.co_flags & inspect.CO_COROUTINE:
             return self._loop.run_until_complete(outcome)
         return outcome
+
+    async def _together(self, parts: list[types.CodeType]) -> Any:
+        """All of a program that awaits somewhere: it may make tasks on any line, also before its first `await`."""
+        value: Any = None
+        for part in parts:
+            value = eval(part, self._main.__dict__)  # noqa: S307 - running it is the job
+            if part.co_flags & inspect.CO_COROUTINE:
+                value = await value
+        return value
 
     def _cancel_leftovers(self) -> int:
         if self._loop.is_closed():
@@ -201,6 +219,23 @@ def _is_own(filename: str) -> bool:
     return filename.startswith((here + "/skills/", here + "/workspace/"))
 
 
+def _starts_a_loop(tree: ast.Module) -> bool:
+    """Whether the program itself, not only a function of it, says `asyncio.run(...)` or the like."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            if node.func.attr == "run_until_complete":
+                return True
+            if node.func.attr == "run" and isinstance(owner, ast.Name) and owner.id == "asyncio":
+                return True
+        pending.extend(ast.iter_child_nodes(node))
+    return False
+
+
 def _frame_line(frame: traceback.FrameSummary, filename: str) -> str:
     if frame.lineno == 0:
         return f"  {frame.name}"
@@ -211,6 +246,8 @@ def _frame_line(frame: traceback.FrameSummary, filename: str) -> str:
 
 def _advice(problem: BaseException) -> str:
     text = str(problem)
+    if isinstance(problem, RuntimeError) and text.startswith("no running event loop"):
+        return "\nA task is made where something is awaited: end with `await asyncio.gather(...)` at the top level."
     if isinstance(problem, RuntimeError) and "running event loop" in text:
         return "\nA loop is already running here: write `await main()` instead of `asyncio.run(main())`."
     if isinstance(problem, OSError) and problem.errno == errno.EROFS:
