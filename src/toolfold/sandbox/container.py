@@ -12,6 +12,7 @@ import base64
 import json
 import platform
 import socket
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -105,12 +106,11 @@ class Container:
         name = self._lease.name()
         ours, theirs = socket.socketpair()
         try:
-            process = await asyncio.create_subprocess_exec(
-                self._engine.command,
-                *self.command(name, room, api, nobody),
+            process = subprocess.Popen(
+                [self._engine.command, *self.command(name, room, api, nobody)],
                 stdin=theirs.fileno(),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
                 cwd=self._home,  # engines' helpers leave notes where they were started
             )

@@ -11,11 +11,14 @@ import contextlib
 import signal
 import socket
 import struct
+import subprocess
 from pathlib import Path
+from typing import IO
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.sandbox.engine import Engine
+from toolfold.sandbox.exits import exit_code, in_words
 from toolfold.sandbox.processes import Processes
 
 _RECORD = struct.Struct(">cI")
@@ -37,7 +40,7 @@ class ContainerCell:
         engine: Engine,
         name: str,
         settings: SandboxSettings,
-        process: asyncio.subprocess.Process,
+        process: subprocess.Popen[bytes],
         channel: socket.socket,
         inner: socket.socket,
     ) -> None:
@@ -71,8 +74,9 @@ class ContainerCell:
     async def _wait(self) -> str:
         try:
             await self._gone()
-            # What it said last may still be on its way to us.
-            await asyncio.wait(self._tasks, timeout=1)
+            if not self._killed.is_set():
+                # What it said last may still be on its way to us.
+                await asyncio.wait(self._tasks, timeout=1)
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -89,15 +93,15 @@ class ContainerCell:
         if code == _KILLED and not self._killed.is_set():
             # The kernel took our first process when it looked for memory: nobody else kills it.
             self._out_of_memory = True
-        number = code - 128
-        return f"killed by {signal.Signals(number).name}" if number in signal.valid_signals() else f"exit code {code}"
+        return in_words(code)
 
     async def _gone(self) -> None:
         """The engine's client ends once the container is gone. One that must go and stays is removed by force."""
-        either = [asyncio.create_task(self._process.wait()), asyncio.create_task(self._killed.wait())]
+        either = [asyncio.create_task(exit_code(self._process)), asyncio.create_task(self._killed.wait())]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         for task in either:
             task.cancel()
+        await asyncio.wait(either)
         if await self._exited(_GOES_BY_ITSELF):
             return
         loop = asyncio.get_running_loop()
@@ -110,23 +114,21 @@ class ContainerCell:
                 problem = error.message  # perhaps it does not exist yet: the client is still creating it
             if await self._exited(0.5):
                 return
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
+        self._process.kill()
+        await exit_code(self._process)
         raise SandboxDied(f"the container {self._name} did not end within {_MUST_BE_GONE:.0f} s. {problem}")
 
     async def _exited(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._process.wait()
+                await exit_code(self._process)
         return self._process.returncode is not None
 
     # What comes out
 
     async def _deliver(self) -> None:
         """Sort the container's records into what it sent and what it printed, in the order they came."""
-        stream = self._process.stdout
-        assert stream is not None
+        stream, pipe = await _reading(self._process.stdout)
         try:
             while True:
                 kind, size = _RECORD.unpack(await stream.readexactly(_RECORD.size))
@@ -135,6 +137,8 @@ class ContainerCell:
                 await self._record(kind, await stream.readexactly(size))
         except (asyncio.IncompleteReadError, OSError):
             pass
+        finally:
+            pipe.close()
         # Whatever it was, nothing more will come: whoever reads the channel learns it here.
         self._printed.close()
         with contextlib.suppress(OSError):
@@ -157,10 +161,12 @@ class ContainerCell:
 
     async def _listen(self) -> None:
         """The engine's own words, for when the container did not start."""
-        stream = self._process.stderr
-        assert stream is not None
-        while data := await stream.read(_SAID):
-            self._said = (self._said + data)[-_SAID:]
+        stream, pipe = await _reading(self._process.stderr)
+        try:
+            while data := await stream.read(_SAID):
+                self._said = (self._said + data)[-_SAID:]
+        finally:
+            pipe.close()
 
     # Supervision: where the container's processes are processes of this machine
 
@@ -189,6 +195,14 @@ class ContainerCell:
             return None
         message = f"The program and everything it started used more than {limit:,} bytes of memory."
         return LimitExceeded(message, limit="sandbox.memory")
+
+
+async def _reading(file: IO[bytes] | None) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+    assert file is not None
+    loop = asyncio.get_running_loop()
+    stream = asyncio.StreamReader(limit=_MAX_RECORD)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), file)
+    return stream, transport
 
 
 async def _send(target: socket.socket, data: bytes) -> None:

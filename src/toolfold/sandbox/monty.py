@@ -20,6 +20,7 @@ from pathlib import Path
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxDied, SandboxUnavailable
+from toolfold.sandbox.exits import exit_code, in_words
 from toolfold.sandbox.protocol import Room
 
 _BOOT = "from toolfold.sandbox.monty_worker.boot import main; main()"
@@ -98,8 +99,8 @@ class Monty:
         ours, theirs = socket.socketpair()
         read, write = os.pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-X", "utf8", "-c", _BOOT, self._options(room, api, theirs.fileno())),
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-X", "utf8", "-c", _BOOT, self._options(room, api, theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=write,
                 stderr=write,
@@ -131,7 +132,7 @@ class Monty:
 class MontyCell:
     """One process group: the interpreter and the process that drives it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, channel: socket.socket, output: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket, output: int) -> None:
         self.channel = channel
         self.output = output
         self._process = process
@@ -151,14 +152,13 @@ class MontyCell:
         return await asyncio.shield(self._ended)
 
     async def _wait(self) -> str:
-        code = await self._process.wait()
+        code = await exit_code(self._process)
         try:
             await self._alone()
         finally:
             self.channel.close()
             os.close(self.output)
-        number = -code
-        return f"killed by {signal.Signals(number).name}" if number in signal.valid_signals() else f"exit code {code}"
+        return in_words(code)
 
     async def _alone(self) -> None:
         """Wait until nothing of the group is left but, perhaps, dead processes that nobody has reaped yet."""
