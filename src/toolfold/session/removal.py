@@ -54,21 +54,13 @@ def _empty(here: int, top: int, names: Iterator[str]) -> list[str]:
         with contextlib.suppress(OSError):
             if not is_folder:
                 os.unlink(name, dir_fd=here)
-            elif not _removed(name, here):
+            else:
                 # Moving a folder changes what is in it (its parent), so it must be writable.
                 _unlock(name, here)
                 target = next(names)
                 os.rename(name, target, src_dir_fd=here, dst_dir_fd=top)
                 moved.append(target)
     return moved
-
-
-def _removed(name: str, here: int) -> bool:
-    try:
-        os.rmdir(name, dir_fd=here)
-    except OSError:
-        return False
-    return True
 
 
 def _open(name: str, parent: int | None) -> int:
