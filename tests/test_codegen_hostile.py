@@ -7,10 +7,11 @@ import subprocess
 import sys
 import unicodedata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.random_schemas import NAMES, SCHEMAS
@@ -165,15 +166,56 @@ answer = asyncio.run(main())
     assert not list(tmp_path.rglob("PWNED"))
 
 
-def test_a_tree_of_hostile_tools_is_formatted_and_typed(tmp_path: Path) -> None:
-    report = write_tree(TOOLS, tmp_path)
+def assert_formatted_and_typed(tools: list[ToolDefinition], tmp_path: Path, *, typed: bool = True) -> None:
+    report = write_tree(tools, tmp_path)
     ruff = [sys.executable, "-m", "ruff", "format", "--check", "--isolated", "--no-cache", str(report.path)]
     formatted = subprocess.run(ruff, capture_output=True, text=True, check=False, timeout=60)
     assert formatted.returncode == 0, formatted.stdout + formatted.stderr
+    if not typed:
+        return
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict", "include": ["servers"]}')
     pyright = [sys.executable, "-m", "pyright", "--project", str(tmp_path)]
     checked = subprocess.run(pyright, capture_output=True, text=True, check=False, timeout=110)
     assert checked.returncode == 0, checked.stdout[-3000:]
+
+
+def test_a_tree_of_hostile_tools_is_formatted_and_typed(tmp_path: Path) -> None:
+    assert_formatted_and_typed(TOOLS, tmp_path)
+
+
+ANYTHING = st.text(st.characters(exclude_categories=[]), max_size=60)
+
+
+@st.composite
+def random_tool(draw: st.DrawFn) -> ToolDefinition:
+    properties = draw(st.dictionaries(st.one_of(NAMES, ANYTHING), SCHEMAS, max_size=4))
+    return ToolDefinition(
+        server="s",
+        name=draw(st.one_of(NAMES, ANYTHING)),
+        description=draw(ANYTHING),
+        input_schema={"type": "object", "properties": properties, "required": [*properties][:1]},
+        output_schema={"anyOf": [draw(SCHEMAS)]},
+    )
+
+
+RANDOM_TOOLS = st.lists(random_tool(), min_size=1, max_size=12)
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+# Each example starts a process, so a failing one is not worth shrinking for minutes.
+FEW = settings(deadline=None, suppress_health_check=SLOW, phases=[Phase.explicit, Phase.generate])
+
+
+@settings(FEW, max_examples=25)
+@given(RANDOM_TOOLS)
+def test_random_tools_are_formatted(tools: list[ToolDefinition]) -> None:
+    with TemporaryDirectory() as folder:
+        assert_formatted_and_typed(tools, Path(folder), typed=False)
+
+
+@settings(FEW, max_examples=4)
+@given(RANDOM_TOOLS)
+def test_random_tools_are_typed(tools: list[ToolDefinition]) -> None:
+    with TemporaryDirectory() as folder:
+        assert_formatted_and_typed(tools, Path(folder))
 
 
 def nested(depth: int) -> dict[str, Any]:

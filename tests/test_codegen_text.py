@@ -7,7 +7,7 @@ import tokenize
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolfold.codegen import text
@@ -40,6 +40,7 @@ def test_prose_has_only_visible_characters_and_plain_lines(prose: str) -> None:
 
 
 @given(PROSE)
+@example("\r0\x1e 0")
 def test_cleaning_is_done_once_and_for_all(prose: str) -> None:
     assert text.clean(text.clean(prose)) == text.clean(prose)
 

@@ -118,17 +118,17 @@ class _Writer:
             word = "others"
             while word in keywords.values():
                 word += "_"
-            rows.append(f"**{word}: {self._fitted(self._interface.others, word, len(word) + 9)}")
+            rows.append(f"**{word}: {self._fitted(self._interface.others, word, text.columns(word) + 9)}")
         start = f"async def {self._function}("
-        end = f") -> {self._fitted(self._interface.result, 'result', len(start) + 6)}:"
+        end = f") -> {self._fitted(self._interface.result, 'result', text.columns(start) + 6)}:"
         joined = start + ", ".join(rows) + end
-        if not rows or len(joined) <= WIDTH or not self._layout.exploded:
+        if not rows or text.columns(joined) <= WIDTH or not self._layout.exploded:
             return [joined]
         return [start, *(f"{_INDENT}{row}," for row in rows), end]
 
     def _parameter(self, parameter: Field, word: str) -> str:
         default = "" if parameter.required else f" = {_default(parameter) or '...'}"
-        room = len(_INDENT) + len(word) + len(": ,") + len(default)
+        room = text.columns(f"{_INDENT}{word}: {default},")
         return f"{word}: {self._fitted(parameter.type, parameter.name, room)}{default}"
 
     def _docstring(self, tool: ToolDefinition, keywords: dict[str, str]) -> list[str]:
@@ -175,7 +175,7 @@ class _Writer:
         rows: list[tuple[list[str], str, str]] = []
         for item in record.fields:
             wrap = "" if item.required == total else ("Required" if item.required else "NotRequired")
-            room = len(_INDENT) * 2 + len(text.quote(item.name)) + len(": ,") + (len(wrap) + 2 if wrap else 0)
+            room = text.columns(f"{_INDENT * 2}{text.quote(item.name)}: ,") + (len(wrap) + 2 if wrap else 0)
             annotation = self._forward(self._fitted(item.type, item.name, room + 2))
             if wrap:
                 self._out.imports.add(wrap)
@@ -200,7 +200,7 @@ class _Writer:
 
     def _wrapped(self, wrap: str, annotation: str, taken: int) -> str:
         line = f"{wrap}[{annotation}]"
-        if taken + len(line) <= WIDTH or not self._layout.exploded:
+        if taken + text.columns(line) <= WIDTH or not self._layout.exploded:
             return line
         # Only a very long key comes here: this is where ruff breaks its line.
         return f"{wrap}[\n{_INDENT * 3}{annotation}\n{_INDENT * 2}]"
@@ -229,7 +229,7 @@ class _Writer:
                 self._define([f"{name} = {expression}"])
             return name
         line = f"{name} = {opening}{', '.join(parts)}]"
-        if len(line) <= WIDTH or not self._layout.exploded:
+        if text.columns(line) <= WIDTH or not self._layout.exploded:
             self._define([line])
         else:
             self._define([f"{name} = {opening}", *(f"{_INDENT}{part}," for part in parts), "]"])
@@ -255,7 +255,7 @@ class _Writer:
     def _fitted(self, type_: Type, hint: str, room: int) -> str:
         """`type_` on a line of which `room` columns are taken; what does not fit gets a name."""
         expression = self._expression(type_)
-        if room + len(expression) <= WIDTH or expression.isidentifier():
+        if room + text.columns(expression) <= WIDTH or expression.isidentifier():
             return expression
         match type_:
             case Choice():
@@ -271,7 +271,7 @@ class _Writer:
                 expression = f"dict[str, {self._fitted(value, hint, room + 11)}]"
             case _:
                 pass
-        return expression if room + len(expression) <= WIDTH else self._alias(type_, hint)
+        return expression if room + text.columns(expression) <= WIDTH else self._alias(type_, hint)
 
     def _expression(self, type_: Type) -> str:
         match type_:
@@ -311,7 +311,7 @@ def _behaviour(tool: ToolDefinition) -> str:
 
 def _beside(comment: list[str], line: str, indent: str) -> list[str]:
     """The comment behind its line where both fit, else above it: a long one behind would make ruff break the line."""
-    if len(comment) == 1 and len(line) + 2 + len(comment[0]) <= WIDTH:
+    if len(comment) == 1 and text.columns(f"{line}  {comment[0]}") <= WIDTH:
         return [f"{line}  {comment[0]}"]
     return [*(f"{indent}{part}" for part in comment), line]
 

@@ -58,10 +58,10 @@ def _decorator(tool: ToolDefinition, renamed: Mapping[str, str]) -> list[str]:
     if pairs:
         arguments.append(f"{{{', '.join(pairs)}}}")
     line = f"@tool({', '.join(arguments)})"
-    if len(line) <= WIDTH:
+    if text.columns(line) <= WIDTH:
         return [line]
     rows = [f"    {argument}," for argument in arguments]
-    if pairs and len(rows[-1]) > WIDTH:
+    if pairs and text.columns(rows[-1]) > WIDTH:
         rows[-1:] = ["    {", *(f"        {pair}," for pair in pairs), "    },"]
     return ["@tool(", *rows, ")"]
 

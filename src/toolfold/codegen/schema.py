@@ -260,7 +260,8 @@ class _Reader:
         if key in self._names:
             return self._names[key]
         name = self._names[key] = self._free_name(hint)
-        fields = tuple(self._fields(node, document, depth + 1))
+        # An empty key may be demanded without being described; no type can say it.
+        fields = tuple(item for item in self._fields(node, document, depth + 1) if item.name)
         self.records.append(Record(name, fields, open=node.get("additionalProperties") is True))
         return name
 
@@ -307,8 +308,9 @@ def _properties(node: Node) -> tuple[Node, list[str]]:
 
 
 def _is_record(node: Node) -> bool:
+    """Whether the keys are known. An empty key has no place in a typed language, so such an object is any map."""
     properties = node.get("properties")
-    return isinstance(properties, dict) and len(cast(Node, properties)) > 0
+    return isinstance(properties, dict) and len(cast(Node, properties)) > 0 and "" not in properties
 
 
 def _nodes(value: Any) -> list[Node]:

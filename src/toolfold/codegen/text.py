@@ -30,7 +30,8 @@ def clean(text: str) -> str:
     if not text.isascii() or not text.isprintable():
         text = _LINE_ENDS.sub("\n", text).expandtabs(4)
         text = "".join(c for c in text if c == "\n" or _is_visible(c))
-    return "\n".join(line.rstrip() for line in inspect.cleandoc(text).split("\n")).strip()
+    # Without empty lines in front: they would decide how the second line is indented.
+    return "\n".join(line.rstrip() for line in inspect.cleandoc(text.strip()).split("\n"))
 
 
 def one_line(text: str, limit: int | None = None) -> str:
@@ -87,8 +88,9 @@ def docstring(text: str, indent: str) -> list[str]:
     if prose.startswith('"'):
         mark += " "
     lines = prose.split("\n")
-    if len(lines) == 1 and not prose.endswith(("\\", '"')):
-        return [f'{indent}{mark}{prose}"""']
+    if len(lines) == 1:
+        apart = " " if prose.endswith(("\\", '"')) else ""
+        return [f'{indent}{mark}{prose}{apart}"""']
     return [f"{indent}{mark}{lines[0]}", *(f"{indent}{line}" if line else "" for line in lines[1:]), f'{indent}"""']
 
 
@@ -106,10 +108,18 @@ def literal(value: Json) -> str | None:
     if isinstance(value, int):
         return str(value) if -_LARGEST_INT < value < _LARGEST_INT else None
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else None
+        return repr(value).replace("e+", "e") if math.isfinite(value) else None
     if not value:
         return "[]" if isinstance(value, list) else "{}"
     return None
+
+
+def columns(line: str) -> int:
+    """At most how wide `line` is: a letter beyond ASCII may take two columns.
+
+    Too much does no harm: a line that is broken early is broken in a way that formatters keep.
+    """
+    return len(line) if line.isascii() else len(line) + sum(not c.isascii() for c in line)
 
 
 def quote(text: str) -> str:

@@ -21,6 +21,7 @@ import msgspec
 
 from toolfold.codegen import render, text
 from toolfold.codegen.names import ApiNames
+from toolfold.codegen.python import WIDTH
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import ConfigError
 
@@ -28,7 +29,6 @@ _KEPT_VERSIONS = 3
 _MANIFEST = "manifest.json"
 _STORE = ".trees"
 _LINK = "servers"
-_LINE = 88
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _package_file(path: str, names: ApiNames, by_server: dict[str, list[ToolDefi
 
 def _exported(source: str, name: str) -> str:
     line = f"from {source} import {name} as {name}"
-    return line if len(line) <= _LINE else f"from {source} import (\n    {name} as {name},\n)"
+    return line if text.columns(line) <= WIDTH else f"from {source} import (\n    {name} as {name},\n)"
 
 
 def _lazy(index: str) -> str:
