@@ -74,7 +74,7 @@ class Container:
     ) -> None:
         self._settings = settings
         self._engine = engine
-        self._image = image
+        self.image = image
         self._home = home
         self._lease = lease
         self._packages = tuple(packages)
@@ -87,7 +87,7 @@ class Container:
     @property
     def identity(self) -> str:
         """What a proof depends on beside the machine."""
-        return f"{self._engine.title} {self._image.id} {self._engine.user(None)}"
+        return f"{self._engine.title} {self.image.id} {self._engine.user(None)}"
 
     async def sweep(self) -> int:
         """Remove the containers that processes which are gone left behind; how many there were."""
@@ -125,7 +125,18 @@ class Container:
         settings = self._settings
         memory = str(settings.memory + _OWN_MEMORY)
         command = ["run", "--rm", "--interactive", "--pull", "never", "--name", name, "--label", self._lease.label]
-        command += ["--network", "none", "--ipc", "private", "--hostname", "sandbox", "--log-driver", "none"]
+        command += [
+            "--stop-signal",
+            "SIGKILL",
+            "--network",
+            "none",
+            "--ipc",
+            "private",
+            "--hostname",
+            "sandbox",
+            "--log-driver",
+            "none",
+        ]
         command += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         command += self._engine.user(nobody)
         command += ["--memory", memory, "--memory-swap", memory, "--cpus", f"{settings.cpu:g}"]
@@ -133,17 +144,17 @@ class Container:
         command += ["--ulimit", "core=0:0", "--ulimit", "nofile=256:256", *self._engine.ulimits()]
         command += ["--shm-size", str(_IN_MEMORY_BYTES), "--tmpfs", self._temporary_folder()]
         command += self._volumes(room, api)
-        for key, value in self._image.environment.items():
+        for key, value in self.image.environment.items():
             command += ["--env", f"{key}={value}"]
         options = {
             "name": name,
-            "environment": {**_ENVIRONMENT, **self._image.environment},
+            "environment": {**_ENVIRONMENT, **self.image.environment},
             "limits": self._limits(),
             "filters": self._filters,
             "paths": [f"/opt/packages/{number}" for number in range(len(self._packages))],
         }
-        program, *flags = self._image.python
-        command += ["--workdir", GUEST_HOME, "--entrypoint", program, self._image.id]
+        program, *flags = self.image.python
+        command += ["--workdir", GUEST_HOME, "--entrypoint", program, self.image.id]
         return [*command, *flags, "-c", _BOOT, json.dumps(options)]
 
     def _temporary_folder(self) -> str:
@@ -157,7 +168,7 @@ class Container:
         mounts += [(room.skills, f"{GUEST_HOME}/skills", "rw", "Z")]
         mounts += [(room.workspace, f"{GUEST_HOME}/workspace", "rw", "Z")]
         mounts += [(path, f"/opt/packages/{number}", "ro", "z") for number, path in enumerate(self._packages)]
-        mounts = [*((path, target, "ro", "z") for path, target in self._image.mounts(self._home)), *mounts]
+        mounts = [*((path, target, "ro", "z") for path, target in self.image.mounts(self._home)), *mounts]
         labelled = _SELINUX.exists()
         arguments: list[str] = []
         for source, target, mode, label in mounts:

@@ -6,6 +6,7 @@ No registry is asked for anything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tarfile
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ _IMPORT_SECONDS = 300.0
 _FORMAT = 2
 """Goes up when the same folder is packed in another way."""
 _LABEL = "toolfold.runtime"
+_KEPT = 4
 _GUEST = Path(__file__).parent / "guest"
 _FLAGS = ("-I", "-B", "-X", "utf8")
 
@@ -70,7 +72,16 @@ async def _import(engine: Engine, root: Path, name: str) -> str:
         await asyncio.wait([packing])
     if packing.exception() is not None:
         raise SandboxUnavailable(f"the image could not be packed: {packing.exception()}.")
+    await _drop_old(engine)
     return await _find_id(engine, name) or told.split()[-1]
+
+
+async def _drop_old(engine: Engine) -> None:
+    """Other Pythons and versions of Toolfold have images of their own; of those only the newest are kept."""
+    listed = (await engine.do("images", "--format", "{{.Repository}}:{{.Tag}}", "--filter", f"label={_LABEL}")).split()
+    for name in listed[_KEPT:]:
+        with contextlib.suppress(SandboxUnavailable):  # one that is in use stays
+            await engine.do("rmi", name)
 
 
 async def _find_id(engine: Engine, name: str) -> str | None:
