@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from mcp import Client
 
+from tests.lab import lab_fold
 from tests.test_gateway_stdio import serve_command
 from toolfold.errors import ConfigError
 from toolfold.gateway.http import is_loopback, parse_address
@@ -60,6 +61,17 @@ async def test_both_eras_work_over_http(runtime_dir: Path, mode: str) -> None:
         await client.call_tool("run_code", {"code": "x = 1"})
         result = await client.call_tool("run_code", {"code": "print('x' in globals())"})
         assert result.content[0].text == "False"
+
+
+async def test_a_gateway_is_never_folded_whatever_its_address_is_called(runtime_dir: Path, tmp_path: Path) -> None:
+    """Clients keep our address beside those of servers, in files that we read."""
+    async with (
+        serving(runtime_dir, "--http", "127.0.0.1:0") as url,
+        lab_fold(tmp_path / "other", servers={"innocent": {"url": url}}) as fold,
+    ):
+        assert "add" in (await fold.search("add two numbers")).text
+        assert "never folded into itself" in str(fold.unlisted["innocent"])
+        assert "run_code" not in (await fold.search("run code", detail="name_only")).text
 
 
 async def test_a_foreign_host_or_origin_is_refused(runtime_dir: Path) -> None:

@@ -60,20 +60,19 @@ def serve_command(data: Path, servers: dict[str, Any]) -> list[str]:
 async def serving_http(data: Path, servers: dict[str, Any]) -> AsyncGenerator[str]:
     """`toolfold serve --http` on a free port; yields the address that it says it listens at."""
     command = [*serve_command(data, servers), "--http", "127.0.0.1:0"]
-    process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
-    assert process.stderr is not None
-    try:
-        async with asyncio.timeout(60):
-            while True:
-                line = (await process.stderr.readline()).decode()
-                assert line, "the gateway ended"
-                if found := re.search(r"http://\S+", line):
-                    break
-        yield found[0]
-    finally:
-        process.terminate()
-        async with asyncio.timeout(20):
-            await process.wait()
+    said = data / "stderr.txt"
+    with said.open("wb") as stderr, subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr) as process:
+        try:
+            found: list[str] = []
+            async with asyncio.timeout(60):
+                while not found:
+                    assert process.poll() is None, said.read_text()
+                    await asyncio.sleep(0.05)
+                    found = re.findall(r"http://\S+", said.read_text())
+            yield found[0]
+        finally:
+            process.terminate()
+            await asyncio.to_thread(process.wait, 20)
 
 
 async def run(command: list[str], *, timeout: float = 90, env: dict[str, str] | None = None) -> tuple[int, str, str]:

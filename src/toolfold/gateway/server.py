@@ -14,6 +14,7 @@ from toolfold import __version__
 from toolfold.errors import ToolfoldError
 from toolfold.gateway.texts import INSTRUCTIONS, TOOLS
 from toolfold.session.events import Event, Output, Progress
+from toolfold.upstream.handshake import OWN_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,7 @@ def make_server(fold: Toolfold, *, default_session: str | None = None) -> Server
             return _text(str(error), error=True)
 
     return Server(
-        "toolfold",
+        OWN_NAME,
         version=__version__,
         title="Toolfold",
         instructions=INSTRUCTIONS,

@@ -23,6 +23,8 @@ PROBE_SHARE = 1 / 6
 AUTO_SHARE = 1 / 2
 """Of the same time, what the whole attempt with a probe may take; the rest is for the one without."""
 POLL = 0.05
+OWN_NAME = "toolfold"
+"""How our gateway names itself to its clients. The config cannot tell: an address says nothing of who answers there."""
 
 
 class ProbeHarmedError(Exception):
@@ -33,6 +35,10 @@ class IncompatibleError(Exception):
     """The server speaks no protocol version that we do."""
 
 
+class OurselvesError(Exception):
+    """The server is a Toolfold gateway: this one, or one that would fold us in turn."""
+
+
 class Probed(Protocol):
     def probe_was_read(self) -> bool:
         """Whether the server has taken what was sent to it, as far as that can be known."""
@@ -41,6 +47,12 @@ class Probed(Protocol):
 
 async def shake_hands(session: ClientSession, transport: Probed, era: Era, budget: float) -> None:
     """Bring `session` to an agreed version. The overall time limit is the caller's."""
+    await _agree(session, transport, era, budget)
+    if session.server_info is not None and session.server_info.name == OWN_NAME:
+        raise OurselvesError
+
+
+async def _agree(session: ClientSession, transport: Probed, era: Era, budget: float) -> None:
     from mcp.shared.exceptions import MCPError
     from mcp_types import CONNECTION_CLOSED
     from pydantic import ValidationError

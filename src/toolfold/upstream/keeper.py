@@ -25,7 +25,7 @@ from toolfold.upstream.connection import (
     said,
     unauthorized,
 )
-from toolfold.upstream.handshake import Era, IncompatibleError, ProbeHarmedError
+from toolfold.upstream.handshake import Era, IncompatibleError, OurselvesError, ProbeHarmedError
 from toolfold.upstream.health import Health, State
 from toolfold.upstream.remote import RefusedError, needs_authorization
 from toolfold.upstream.serverlog import ServerLog, readable
@@ -235,6 +235,9 @@ class Keeper:
                     f"did not answer the handshake within {seconds}.{words}",
                     hint=f"If it is only slow, raise its `start_timeout`. {log}",
                 )
+            case OurselvesError():
+                hint = "Give this address to your client only, not to Toolfold."
+                return UpstreamUnavailable(self.server, "is Toolfold, which is never folded into itself.", hint=hint)
             case IncompatibleError():
                 return UpstreamUnavailable(self.server, f"speaks only other versions of MCP ({error}).")
             case _:
