@@ -9,6 +9,7 @@
     │   └── LimitExceeded       names the limit and the setting that moves it
     ├── UpstreamError           the MCP server: it is down, late, or answered nonsense
     │   ├── UpstreamUnavailable
+    │   │   └── UpstreamIsToolfold   left out; nobody needs to act
     │   └── UpstreamTimeout
     └── SandboxDied             us: the sandbox ended without an answer
 
@@ -74,6 +75,12 @@ class UpstreamError(ToolfoldError):
 
 class UpstreamUnavailable(UpstreamError):
     code = "upstream_unavailable"
+
+
+class UpstreamIsToolfold(UpstreamUnavailable):
+    """A gateway is never folded into a gateway."""
+
+    code = "upstream_is_toolfold"
 
 
 class UpstreamTimeout(UpstreamError):

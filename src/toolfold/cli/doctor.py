@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, log_to_file, run_async
-from toolfold.errors import ToolfoldError, UpstreamError
+from toolfold.errors import ToolfoldError, UpstreamError, UpstreamIsToolfold
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
@@ -91,6 +91,11 @@ async def _servers(fold: Toolfold) -> list[Line]:
     lines: list[Line] = []
     for health in sorted(fold.fleet.health(), key=lambda each: each.server):
         problem = failures.get(health.server)
+        if isinstance(problem, UpstreamIsToolfold):
+            lines.append(
+                Line(topic="server", name=health.server, state="ok", detail="left out (it is Toolfold itself)")
+            )
+            continue
         if problem is not None:
             lines.append(
                 Line(

@@ -14,7 +14,7 @@ from typing import cast
 
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing
-from toolfold.errors import UpstreamError, UpstreamUnavailable
+from toolfold.errors import UpstreamError, UpstreamIsToolfold, UpstreamUnavailable
 from toolfold.upstream.connection import (
     WORDS,
     Connection,
@@ -236,8 +236,7 @@ class Keeper:
                     hint=f"If it is only slow, raise its `start_timeout`. {log}",
                 )
             case OurselvesError():
-                hint = "Give this address to your client only, not to Toolfold."
-                return UpstreamUnavailable(self.server, "is Toolfold, which is never folded into itself.", hint=hint)
+                return UpstreamIsToolfold(self.server, "is Toolfold, which is never folded into itself.")
             case IncompatibleError():
                 return UpstreamUnavailable(self.server, f"speaks only other versions of MCP ({error}).")
             case _:
