@@ -1,0 +1,296 @@
+"""What holds between and around runs: standing still, limits measured without a cgroup, and nothing that survives."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backends.available import candidate
+from tests.hostile.arena import Listener
+from toolfold.config.settings import SandboxSettings
+from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
+from toolfold.sandbox.bubblewrap import Bubblewrap, BubblewrapCell
+from toolfold.sandbox.protocol import Room
+from toolfold.sandbox.sandbox import Sandbox
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("supervision")
+
+
+async def _backend(data_dir: Path, **settings: Any) -> Bubblewrap:
+    found = await candidate("bubblewrap", data_dir, SandboxSettings.model_validate(settings))
+    assert isinstance(found.backend, Bubblewrap)
+    return found.backend
+
+
+@asynccontextmanager
+async def _sandbox(
+    data_dir: Path, room: Path, *, without_groups: bool = False, **settings: Any
+) -> AsyncGenerator[tuple[Sandbox, BubblewrapCell]]:
+    """A sandbox, and the cell in it. `without_groups` is a machine on which no cgroup can be made."""
+    backend = await _backend(data_dir, **settings)
+    if without_groups:
+        backend._cgroups = None  # pyright: ignore[reportPrivateUsage]
+    (room / "workspace").mkdir(parents=True, exist_ok=True)
+    (room / "skills").mkdir(exist_ok=True)
+    api = data_dir / "api"
+    (api / "servers").mkdir(parents=True, exist_ok=True)
+    cell = await backend.start(Room(room), api)
+
+    async def started() -> BubblewrapCell:
+        return cell
+
+    sandbox = await Sandbox.start(started(), Room(room), SandboxSettings.model_validate(settings))
+    try:
+        yield sandbox, cell
+    finally:
+        await sandbox.close()
+
+
+async def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_threads_and_processes_stand_still_between_runs(data_dir: Path, tmp_path: Path) -> None:
+    count = tmp_path / "workspace" / "count"
+    code = """
+    import os, threading, time
+    def work():
+        while True:
+            with open("workspace/count", "a") as file:
+                file.write("x")
+            time.sleep(0.005)
+    threading.Thread(target=work, daemon=True).start()
+    if os.fork() == 0:
+        work()
+    time.sleep(0.1)
+    """
+    async with _sandbox(data_dir, tmp_path) as (sandbox, cell):
+        await sandbox.run(textwrap.dedent(code), Listener(slow=False), 10)
+        await _until(lambda: _all_stopped(cell.pids()))
+        before = count.stat().st_size
+        await asyncio.sleep(0.2)
+        assert count.stat().st_size == before
+        await sandbox.run("import time; time.sleep(0.2)", Listener(slow=False), 10)
+        assert count.stat().st_size > before
+
+
+def _all_stopped(pids: list[int]) -> bool:
+    states = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids]
+    return len(states) >= 2 and set(states) == {"T"}
+
+
+async def test_variables_survive_standing_still(data_dir: Path, tmp_path: Path) -> None:
+    async with _sandbox(data_dir, tmp_path) as (sandbox, cell):
+        await sandbox.run("x = 41", Listener(slow=False), 10)
+        await _until(lambda: bool(pids := cell.pids()) and _state(pids[0]) == "T")
+        done = await sandbox.run("x + 1", Listener(slow=False), 10)
+        assert done.value == 42
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+async def test_a_program_that_wakes_itself_between_runs_is_ended(data_dir: Path, tmp_path: Path) -> None:
+    code = """
+    import ctypes, signal, struct, threading
+    libc = ctypes.CDLL(None)
+    event = ctypes.create_string_buffer(struct.pack("Qii", 0, signal.SIGCONT, 0) + bytes(64))
+    timer = ctypes.c_void_p()
+    assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
+    assert libc.timer_settime(timer, 0, struct.pack("4q", 0, 0, 0, 500_000_000), None) == 0
+    def burn():
+        while True:
+            pass
+    threading.Thread(target=burn, daemon=True).start()
+    """
+    async with _sandbox(data_dir, tmp_path) as (sandbox, _):
+        await sandbox.run(textwrap.dedent(code), Listener(slow=False), 10)
+        await _until(lambda: not sandbox.alive, 20)
+
+
+async def test_a_message_between_runs_ends_the_sandbox(data_dir: Path, tmp_path: Path) -> None:
+    code = """
+    import os, threading, time
+    from toolfold_guest.channel import channel
+    number = channel()._sock.fileno()
+    threading.Timer(0.02, lambda: os.write(number, b"x")).start()
+    """
+    async with _sandbox(data_dir, tmp_path) as (sandbox, _):
+        await sandbox.run(textwrap.dedent(code), Listener(slow=False), 10)
+        await _until(lambda: not sandbox.alive)
+
+
+async def test_a_thread_that_asks_after_the_end_is_told_so(data_dir: Path, tmp_path: Path) -> None:
+    code = """
+    import threading, time
+    from toolfold import ToolError, search_tools
+    said = []
+    def late():
+        time.sleep(0.01)
+        try:
+            search_tools("x")
+        except ToolError as error:
+            said.append(str(error))
+    thread = threading.Thread(target=late)
+    thread.start()
+    """
+    async with _sandbox(data_dir, tmp_path) as (sandbox, _):
+        await sandbox.run(textwrap.dedent(code), Listener(slow=False), 10)
+        await asyncio.sleep(0.05)
+        done = await sandbox.run("thread.join(); said", Listener(slow=False), 10)
+        assert done.value in (["the run that this belongs to has ended"], [])
+        assert sandbox.alive
+
+
+MEMORY = """
+import mmap, os, time
+def take():
+    block = mmap.mmap(-1, 60_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for offset in range(0, len(block), 4096):
+        block[offset] = 1
+    time.sleep(20)
+for _ in range(5):
+    if os.fork() == 0:
+        take()
+take()
+"""
+SHARED = """
+import mmap, time
+block = mmap.mmap(-1, 400_000_000)
+for offset in range(0, len(block), 4096):
+    block[offset] = 1
+time.sleep(20)
+"""
+IN_TMP = """
+import mmap, os, time
+taken = bytearray(b"x") * 150_000_000
+for folder in ("/tmp", "/dev/shm"):
+    with open(folder + "/large", "wb") as file:
+        for _ in range(60):
+            file.write(bytes(1_000_000))
+time.sleep(20)
+"""
+
+
+@pytest.mark.parametrize("without_groups", [False, True], ids=["groups where they are", "no groups"])
+@pytest.mark.parametrize("code", [MEMORY, SHARED, IN_TMP], ids=["processes", "shared", "files in memory"])
+async def test_memory_of_the_whole_tree_is_limited(
+    data_dir: Path, tmp_path: Path, code: str, *, without_groups: bool
+) -> None:
+    async with _sandbox(data_dir, tmp_path, without_groups=without_groups, memory="200MB") as (sandbox, _):
+        with pytest.raises(LimitExceeded) as caught:
+            await sandbox.run(code, Listener(slow=False), 15)
+        assert caught.value.limit == "sandbox.memory"
+
+
+async def test_processor_time_is_limited_without_groups(data_dir: Path, tmp_path: Path) -> None:
+    if (os.cpu_count() or 1) < 2:
+        pytest.skip("one processor cannot give more than one core")
+    code = "import os\nos.fork(); os.fork()\nwhile True: pass"
+    async with _sandbox(data_dir, tmp_path, without_groups=True, cpu=0.2) as (sandbox, _):
+        with pytest.raises(LimitExceeded) as caught:
+            await sandbox.run(code, Listener(slow=False), 5)
+        assert caught.value.limit == "sandbox.cpu"
+
+
+async def test_a_room_that_is_too_full_can_still_be_emptied(data_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "workspace").mkdir(parents=True)
+    (tmp_path / "workspace" / "old").write_bytes(bytes(30_000_000))
+    async with _sandbox(data_dir, tmp_path, disk="20MB") as (sandbox, _):
+        await sandbox.run("import os; os.remove('workspace/old')", Listener(slow=False), 10)
+        assert sandbox.alive
+        with pytest.raises(LimitExceeded) as caught:
+            await sandbox.run(
+                "for n in range(3): open(f'workspace/{n}', 'wb').write(bytes(15_000_000))", Listener(slow=False), 10
+            )
+        assert caught.value.limit == "sandbox.disk"
+
+
+async def test_no_cgroup_is_left_behind(data_dir: Path, tmp_path: Path) -> None:
+    async with _sandbox(data_dir, tmp_path) as (sandbox, cell):
+        group = cell._group  # pyright: ignore[reportPrivateUsage]
+        if group is None:
+            pytest.skip("no cgroup can be made here")
+        paths = group._paths  # pyright: ignore[reportPrivateUsage]
+        assert all(path.is_dir() for path in paths)
+        with pytest.raises(LimitExceeded):
+            await sandbox.run("while True: pass", Listener(slow=False), 0.2)
+    assert not any(path.exists() for path in paths)
+
+
+async def test_the_reason_is_told_when_a_sandbox_does_not_start(data_dir: Path, tmp_path: Path) -> None:
+    backend = await _backend(data_dir)
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "skills").mkdir()
+    room = Room(tmp_path)
+    with pytest.raises((SandboxDied, SandboxUnavailable), match="No such file"):
+        await Sandbox.start(backend.start(room, data_dir / "no-such-folder"), room, SandboxSettings())
+
+
+HOST = """
+import asyncio, sys
+from pathlib import Path
+from tests.hostile.arena import Listener
+from toolfold.config.settings import SandboxSettings
+from toolfold.sandbox.choose import bubblewrap
+from toolfold.sandbox.pool import Pool
+from toolfold.session.rooms import Rooms
+
+async def main():
+    data = Path(sys.argv[1])
+    settings = SandboxSettings(pool=2)
+    found = await bubblewrap(settings, data)
+    async with Pool(found.backend, data / "api", Rooms(data), settings) as pool:
+        one, two = await pool.take(), await pool.take()
+        await one.run("import os\\nif os.fork() == 0:\\n    while True: pass", Listener(slow=False), 10)
+        running = asyncio.create_task(two.run("import os\\nos.fork()\\nwhile True: pass", Listener(slow=False), 60))
+        three = await pool.take()
+        pids = [pid for sandbox in (one, two, three) for pid in sandbox._cell.pids()]
+        print(*pids, flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_nothing_survives_a_host_that_is_killed(data_dir: Path) -> None:
+    await _backend(data_dir)
+    (data_dir / "api" / "servers").mkdir(parents=True, exist_ok=True)
+    root = Path(__file__).parents[1]
+    host = subprocess.Popen(
+        [sys.executable, "-c", HOST, str(data_dir)],
+        stdout=subprocess.PIPE,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}"},
+        start_new_session=True,
+    )
+    try:
+        assert host.stdout is not None
+        pids = [int(pid) for pid in (await asyncio.to_thread(host.stdout.readline)).split()]
+        assert len(pids) >= 4
+    finally:
+        host.send_signal(signal.SIGKILL)
+        host.communicate()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() and _state(pid) != "Z" for pid in pids):
+        assert time.monotonic() < deadline, "a sandbox survived its host"
+        await asyncio.sleep(0.02)
