@@ -10,6 +10,7 @@ The host going away closes standard input. Then this process ends, and as it is 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -17,6 +18,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from typing import Any, NoReturn
 
 _OUTPUT = b"o"
@@ -25,6 +27,7 @@ _OUT_OF_MEMORY = b"m"
 _RECORD = struct.Struct(">cI")
 _CHUNK = 1 << 18
 _LAST_WORDS = 1.0
+_LAST_BREATH = 0.5
 _LOOK = 200
 """Milliseconds between looks at whether memory ran out."""
 _SET_DUMPABLE, _SET_SECCOMP, _FILTER = 4, 22, 2
@@ -47,12 +50,12 @@ def main() -> NoReturn:
     os.close(output)
     _keep_the_guest_out()
     threading.Thread(target=_bring_in, args=(ours,), daemon=True).start()
-    outward = threading.Thread(target=_carry_out, args=(ours, printed), daemon=True)
-    outward.start()
+    said_all = threading.Event()
+    threading.Thread(target=_carry_out, args=(ours, printed, said_all), daemon=True).start()
     code = _wait(guest)
     _tell_memory()
     # What it said last is still on its way; a child that keeps the channel open must not keep us.
-    outward.join(_LAST_WORDS)
+    said_all.wait(_LAST_WORDS)
     os._exit(code if code >= 0 else 128 - code)
 
 
@@ -113,26 +116,33 @@ def _bring_in(channel: socket.socket) -> None:
     os._exit(0)
 
 
-def _carry_out(channel: socket.socket, printed: int) -> None:
-    """Forward both ways out, and of two that are ready what was printed first: it was printed before it was sent."""
+def _carry_out(channel: socket.socket, printed: int, said_all: threading.Event) -> None:
+    """Forward both ways out until the guest closes the channel, which is its end whether or not it wants to go."""
+    with contextlib.suppress(OSError):  # the host is gone, which standard input tells as well
+        _forward(channel, printed)
+    said_all.set()
+    # A guest that is ending has this long to do it, so that the way it ended is known.
+    time.sleep(_LAST_BREATH)
+    os._exit(0)
+
+
+def _forward(channel: socket.socket, printed: int) -> None:
+    """Of two that are ready what was printed goes first: it was printed before it was sent."""
     os.set_blocking(printed, False)
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     poll.register(printed, select.POLLIN)
-    try:
-        while True:
-            ready = {descriptor for descriptor, _ in poll.poll(_LOOK)}
-            _tell_memory()
-            if printed in ready and not _forward_printed(printed):
-                poll.unregister(printed)
-            if channel.fileno() in ready:
-                data = channel.recv(_CHUNK)
-                _forward_printed(printed)
-                if not data:
-                    return
-                _record(_CHANNEL, data)
-    except OSError:
-        return  # the host is gone, which standard input tells as well
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll(_LOOK)}
+        _tell_memory()
+        if printed in ready and not _forward_printed(printed):
+            poll.unregister(printed)
+        if channel.fileno() in ready:
+            data = channel.recv(_CHUNK)
+            _forward_printed(printed)
+            if not data:
+                return
+            _record(_CHANNEL, data)
 
 
 def _forward_printed(printed: int) -> bool:
