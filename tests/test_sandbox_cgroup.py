@@ -1,0 +1,124 @@
+"""Where control groups are made, read from trees as the kernel shows them. Every sandbox test uses real ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from toolfold.sandbox.cgroup import Bounds, find
+from toolfold.sandbox.identity import spare_ids
+
+BOUNDS = Bounds(memory=1_000_000, processes=10, cores=0.5)
+
+
+def _proc(folder: Path, groups: str, mounts: list[tuple[str, str, Path]]) -> Path:
+    proc = folder / "proc"
+    proc.mkdir()
+    (proc / "cgroup").write_text(groups)
+    lines = [
+        f"{number} 1 0:{number} {root} {point} rw,nosuid - {kind} cgroup rw{',' + options if options else ''}"
+        for number, (kind, options, (root, point)) in enumerate(
+            (kind, options, ("/", point)) for kind, options, point in mounts
+        )
+    ]
+    (proc / "mountinfo").write_text("\n".join(lines))
+    return proc
+
+
+def _two(folder: Path, path: str, *, handed: str = "", available: str = "cpu memory pids", inside: str = "1\n") -> Path:
+    """A group of version 2, as files."""
+    here = folder / path.strip("/")
+    here.mkdir(parents=True, exist_ok=True)
+    (here / "cgroup.subtree_control").write_text(handed)
+    (here / "cgroup.controllers").write_text(available)
+    (here / "cgroup.procs").write_text(inside)
+    return here
+
+
+def test_version_two_uses_a_group_that_hands_controllers_down(tmp_path: Path) -> None:
+    own = _two(tmp_path / "fs", "/user/app", handed="cpu memory pids")
+    groups = find(_proc(tmp_path, "0::/user/app\n", [("cgroup2", "", tmp_path / "fs")]))
+    assert groups is not None
+    assert groups.holds == {"memory", "pids", "cpu"}
+    groups.create(BOUNDS)
+    (made,) = own.glob("toolfold-*")
+    assert (made / "memory.max").read_text() == "1000000"
+    assert (made / "memory.swap.max").read_text() == "0"
+    assert (made / "pids.max").read_text() == "10"
+    assert (made / "cpu.max").read_text() == "50000 100000"
+
+
+def test_version_two_uses_the_group_above_when_ours_has_processes(tmp_path: Path) -> None:
+    above = _two(tmp_path / "fs", "/user", handed="memory pids")
+    _two(tmp_path / "fs", "/user/app", inside="1\n2\n3\n")
+    groups = find(_proc(tmp_path, "0::/user/app\n", [("cgroup2", "", tmp_path / "fs")]))
+    assert groups is not None
+    assert groups.holds == {"memory", "pids"}
+    groups.create(BOUNDS)
+    assert list(above.glob("toolfold-*"))
+
+
+def test_version_two_moves_aside_in_a_group_that_is_ours_alone(tmp_path: Path) -> None:
+    own = _two(tmp_path / "fs", "/delegated", inside=f"{os.getpid()}\n")
+    groups = find(_proc(tmp_path, "0::/delegated\n", [("cgroup2", "", tmp_path / "fs")]))
+    assert groups is not None
+    assert (own / "toolfold-host" / "cgroup.procs").read_text() == str(os.getpid())
+    assert (own / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
+
+
+def test_version_two_leaves_a_group_with_strangers_alone(tmp_path: Path) -> None:
+    own = _two(tmp_path / "fs", "/shared", inside=f"{os.getpid()}\n77\n")
+    assert find(_proc(tmp_path, "0::/shared\n", [("cgroup2", "", tmp_path / "fs")])) is None
+    assert not list(own.glob("toolfold-*"))
+
+
+def test_version_one_uses_each_hierarchy(tmp_path: Path) -> None:
+    for name in ("memory/own", "pids", "cpu"):
+        (tmp_path / name).mkdir(parents=True)
+    mounts = [("cgroup", name, tmp_path / name) for name in ("memory", "pids", "cpu")]
+    groups = find(_proc(tmp_path, "3:memory:/own\n2:pids:/\n1:cpu,cpuacct:/\n", mounts))
+    assert groups is not None
+    assert groups.holds == {"memory", "pids", "cpu"}
+    groups.create(BOUNDS)
+    (made,) = (tmp_path / "memory/own").glob("toolfold-*")
+    assert (made / "memory.limit_in_bytes").read_text() == "1000000"
+    (made,) = (tmp_path / "cpu").glob("toolfold-*")
+    assert (made / "cpu.cfs_quota_us").read_text() == "50000"
+
+
+def test_without_memory_there_is_no_group(tmp_path: Path) -> None:
+    (tmp_path / "pids").mkdir()
+    assert find(_proc(tmp_path, "2:pids:/\n", [("cgroup", "pids", tmp_path / "pids")])) is None
+    assert find(tmp_path / "nothing") is None
+
+
+def test_groups_of_killed_hosts_are_swept(tmp_path: Path) -> None:
+    own = _two(tmp_path / "fs", "/app", handed="memory")
+    groups = find(_proc(tmp_path, "0::/app\n", [("cgroup2", "", tmp_path / "fs")]))
+    assert groups is not None
+    for name in ("toolfold-999999999-1-abcd", f"toolfold-{os.getpid()}-1-abcd", "toolfold-host", "somebody-else"):
+        (own / name).mkdir()
+        os.utime(own / name, (1, 1))
+    (own / "toolfold-999999999-2-new").mkdir()
+    assert groups.sweep() == 2
+    assert {path.name for path in own.iterdir() if path.is_dir()} == {
+        "toolfold-host",
+        "somebody-else",
+        "toolfold-999999999-2-new",
+    }
+
+
+@pytest.mark.parametrize(
+    ("users", "groups", "expected"),
+    [
+        pytest.param("0 0 4294967295", "0 0 4294967295", (0x77000000, 65536), id="the host itself"),
+        pytest.param("0 100000 65536", "0 100000 65536", (32768, 31744), id="a container's usual range"),
+        pytest.param("0 1000 1", "0 1000 1", None, id="one id"),
+        pytest.param("0 0 4294967295", "0 0 1", None, id="no groups"),
+        pytest.param("0 1000 1\n1 100000 65536", "0 1000 1\n1 100000 65536", (32769, 31744), id="rootless podman"),
+    ],
+)
+def test_spare_ids_exist_and_are_nobody(users: str, groups: str, expected: tuple[int, int] | None) -> None:
+    assert spare_ids(users, groups) == expected
