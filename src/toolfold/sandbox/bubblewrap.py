@@ -170,7 +170,11 @@ class Bubblewrap:
         return [*arguments, "--json-status-fd", str(status), "--chdir", GUEST_HOME]
 
     def _environment(self) -> dict[str, str]:
+        # Numerical libraries start a thread for every processor they see, whatever they may use of it.
+        threads = str(max(1, round(self._settings.cpu)))
+        numeric = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads) if self._packages else {}
         return {
+            **numeric,
             "HOME": GUEST_HOME,
             "USER": "agent",
             "LANG": "C.UTF-8",

@@ -17,6 +17,7 @@ import msgspec
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox import engine
+from toolfold.sandbox.packages import install
 from toolfold.sandbox.probe import prove
 from toolfold.sandbox.protocol import Backend
 
@@ -135,7 +136,8 @@ async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Pat
     from toolfold.sandbox.container import open_container
 
     found = await engine.find(name)
-    backend = await open_container(settings, found, data_dir)
+    packages = await asyncio.to_thread(install, settings.packages, data_dir)
+    backend = await open_container(settings, found, data_dir, packages)
 
     async def title() -> str:
         return found.title
@@ -165,7 +167,7 @@ def _find_bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
     runtime = prepare(data_dir)
     stat = bwrap.stat()
     return Candidate(
-        Bubblewrap(settings, runtime, bwrap),
+        Bubblewrap(settings, runtime, bwrap, install(settings.packages, data_dir)),
         lambda: asyncio.to_thread(lambda: f"bubblewrap {bubblewrap_version(bwrap)}"),
         f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root}",
     )

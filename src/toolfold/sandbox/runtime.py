@@ -35,11 +35,11 @@ _LEFT_OUT = {
     "dist-packages",
 }
 _LEFT_OUT_FILES = re.compile(r"(_test\w*|_tkinter|_ctypes_test|xxlimited\w*)\..*so|turtle\.py|.*\.opt-\d\.pyc|.*\.a")
-_MOUNT_POINTS = ("proc", "dev/shm", "tmp", "agent/skills", "agent/workspace", "opt/api", "opt/packages")
+_MOUNT_POINTS = ("proc", "dev/shm", "tmp", "agent/skills", "agent/workspace", "opt/api", "opt/packages/0")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 """Device nodes of the host that a sandbox gets, each mounted over an empty file in the root."""
 _ZONEINFO = Path("/usr/share/zoneinfo")
-_FORMAT = "5"
+_FORMAT = "6"
 # Inside, everything has the usual place: where it is outside may name a person, or lie under a folder that is hidden.
 _PREFIX = Path("usr")
 _LIBRARIES = _PREFIX / "lib" / "toolfold"
@@ -87,14 +87,15 @@ def _build(final: Path, python: Path, stdlib: Path) -> None:
         library = root / _PREFIX / _relative(stdlib)
         _copy_stdlib(stdlib, library, root)
         _copy_file(python, root / _PREFIX / "bin" / python.name)
-        for name, path in _libraries([python, *sorted((stdlib / "lib-dynload").glob("*.so"))]).items():
+        needed = _libraries([python, *sorted((stdlib / "lib-dynload").glob("*.so"))])
+        for name, path in (_common_libraries() | needed).items():
             # The loader's own place is written into every program; it finds the others where it is told to look.
             _copy_file(path, root / (name.relative_to("/") if name.name.startswith("ld-") else _LIBRARIES / name.name))
         _copy_etc(root)
         _copy_guest(root)
         if _ZONEINFO.is_dir():
             shutil.copytree(_ZONEINFO, root / _ZONEINFO.relative_to("/"), symlinks=True)
-        _readable(root)
+        make_readable(root)
         (root / "opt/toolfold/library_path").write_text(f"/{_LIBRARIES}")
         try:
             root.rename(final)
@@ -112,7 +113,7 @@ def _relative(stdlib: Path) -> Path:
     return stdlib.relative_to(prefix) if stdlib.is_relative_to(prefix) else Path("lib") / stdlib.name
 
 
-def _readable(root: Path) -> None:
+def make_readable(root: Path) -> None:
     """For the sandbox's user, whoever that will be and whatever this process's umask is."""
     for folder, folders, files in os.walk(root):
         for path in (f"{folder}/{name}" for name in (*folders, *files)):
@@ -132,6 +133,22 @@ def _copy_stdlib(stdlib: Path, target: Path, root: Path) -> None:
     shutil.copytree(stdlib, target, symlinks=False, ignore=ignore, ignore_dangling_symlinks=True)
     # Byte code made here is used by every sandbox; inside, nothing can be written.
     compileall.compile_dir(str(target), quiet=2, workers=1, stripdir=str(root))
+
+
+# What wheels may expect of every system, beyond what Python itself links to.
+_COMMON = ("libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "libexpat.so.1", "libatomic.so.1")
+
+
+def _common_libraries() -> dict[Path, Path]:
+    ldconfig = shutil.which("ldconfig", path=f"{os.defpath}:/sbin:/usr/sbin")
+    if ldconfig is None:
+        return {}
+    done = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False)
+    found = (re.match(r"\s+(\S+) \((.*)\) => (/\S+)", line) for line in done.stdout.splitlines())
+    matches = [match for match in found if match is not None and match[1] in _COMMON]
+    # A 64-bit system lists its 32-bit libraries as well, without the architecture in the brackets.
+    wide = sys.maxsize > 2**32
+    return {Path(match[3]): Path(match[3]).resolve() for match in matches if ("64" in match[2]) == wide}
 
 
 def _libraries(binaries: list[Path]) -> dict[Path, Path]:

@@ -1,0 +1,127 @@
+"""Packages for agent code: installed by the host once, mounted read-only, used inside."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tests.backends.available import candidate
+from tests.hostile.arena import Listener
+from toolfold.config.settings import SandboxSettings
+from toolfold.errors import ConfigError
+from toolfold.sandbox import packages
+from toolfold.sandbox.packages import install
+from toolfold.sandbox.protocol import Room
+from toolfold.sandbox.sandbox import Sandbox
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels that pip takes for the whole world: no network is needed."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    _wheel(folder, "smallthing", "1.0", "def answer():\n    return 42\n", requires="otherthing>=1")
+    _wheel(folder, "otherthing", "1.5", "VALUE = 1\n")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    if packages._pip() is None:  # pyright: ignore[reportPrivateUsage]
+        pytest.skip("no pip in this environment or its base")
+    return folder
+
+
+def _wheel(folder: Path, name: str, version: str, code: str, requires: str = "") -> Path:
+    info = f"{name}-{version}.dist-info"
+    needs = f"Requires-Dist: {requires}\n" if requires else ""
+    files = {
+        f"{name}.py": code,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in {**files, f"{info}/RECORD": record}.items():
+            archive.writestr(file, text)
+    return path
+
+
+def test_packages_are_installed_once_with_their_hashes(index: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    (folder,) = install(["smallthing"], tmp_path / "data", told.append)
+    assert (folder / "smallthing.py").exists()
+    assert (folder / "otherthing.py").exists()
+    lock = (folder / "toolfold-packages.txt").read_text()
+    digest = sha256((index / "smallthing-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    assert f"smallthing==1.0 --hash=sha256:{digest}" in lock
+    assert "otherthing==1.5" in lock
+    assert told[0].startswith("Installing smallthing")
+    told.clear()
+    assert install(["smallthing"], tmp_path / "data", told.append) == (folder,)
+    assert told == []
+
+
+def test_what_was_installed_once_is_what_is_installed_again(index: Path, tmp_path: Path) -> None:
+    (folder,) = install(["smallthing"], tmp_path / "data")
+    shutil.rmtree(folder)
+    _wheel(index, "smallthing", "2.0", "raise SystemError\n")
+    (again,) = install(["smallthing"], tmp_path / "data")
+    assert "smallthing==1.0" in (again / "toolfold-packages.txt").read_text()
+
+
+def test_an_archive_that_changed_under_its_name_is_refused(index: Path, tmp_path: Path) -> None:
+    (folder,) = install(["smallthing"], tmp_path / "data")
+    shutil.rmtree(folder)
+    _wheel(index, "smallthing", "1.0", "raise SystemError  # another content\n")
+    with pytest.raises(ConfigError, match="could not be installed"):
+        install(["smallthing"], tmp_path / "data")
+
+
+def test_a_package_that_is_not_there_says_what_to_check(index: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        install(["nosuchthing"], tmp_path / "data")
+    assert "nosuchthing" in str(caught.value)
+    assert "Is the name right" in str(caught.value)
+    assert not [path for path in (tmp_path / "data" / "packages").iterdir() if path.is_dir()]
+
+
+def test_nothing_is_built_from_source(index: Path, tmp_path: Path) -> None:
+    source = tmp_path / "evilthing-1.0"
+    source.mkdir()
+    (source / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nfrom setuptools import setup; setup()\n")
+    subprocess.run(["tar", "-C", str(tmp_path), "-czf", str(index / "evilthing-1.0.tar.gz"), source.name], check=True)
+    with pytest.raises(ConfigError):
+        install(["evilthing"], tmp_path / "data")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["--index-url=http://x", "-r/etc/passwd", "./here", "git+https://x/y", "a b", "x @ file:///etc", "", "a\n-e ."],
+)
+def test_only_names_are_packages(package: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a package"):
+        install([package], tmp_path)
+
+
+@pytest.mark.anyio
+async def test_programs_import_them_and_cannot_change_them(index: Path, tmp_path: Path) -> None:
+    settings = SandboxSettings(packages=("smallthing",))
+    found = await candidate("bubblewrap", tmp_path / "data", settings)
+    (tmp_path / "room" / "workspace").mkdir(parents=True)
+    (tmp_path / "room" / "skills").mkdir()
+    (tmp_path / "api" / "servers").mkdir(parents=True)
+    room = Room(tmp_path / "room")
+    sandbox = await Sandbox.start(found.backend.start(room, tmp_path / "api"), room, settings)
+    try:
+        done = await sandbox.run("import smallthing; smallthing.answer()", Listener(slow=False), 10)
+        assert (done.error, done.value) == ("", 42)
+        done = await sandbox.run("open(smallthing.__file__, 'a')", Listener(slow=False), 10)
+        assert "PermissionError" in done.error or "Read-only" in done.error
+    finally:
+        await sandbox.close()
