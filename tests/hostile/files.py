@@ -271,7 +271,6 @@ FILES = [
                 memory.write(b"after!")
             return place.raw.startswith(b"after!")
         """,
-        only=("bubblewrap",),
     ),
     Attempt(
         "kernel_settings",
@@ -297,7 +296,6 @@ FILES = [
         def attempt():
             return len(open("/proc/self/mountinfo").read()) > 0
         """,
-        only=("bubblewrap",),
     ),
     Attempt(
         "run_own_binary",
@@ -309,6 +307,5 @@ FILES = [
             os.chmod(HERE + "/program", 0o755)
             return subprocess.run([HERE + "/program", "-c", "raise SystemExit(42)"]).returncode == 42
         """,
-        only=("bubblewrap",),
     ),
 ]

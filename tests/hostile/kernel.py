@@ -274,7 +274,6 @@ KERNEL = [
         def attempt():
             return os.memfd_create("program") > 0
         """,
-        only=("bubblewrap",),
     ),
     Attempt(
         "type_into_terminal",
@@ -304,7 +303,6 @@ KERNEL = [
             return survives(ask)
         """,
         machines=("x86_64",),
-        only=("bubblewrap",),
     ),
     Attempt(
         "call_of_32_bits",
@@ -320,7 +318,6 @@ KERNEL = [
             return survives(ask)
         """,
         machines=("x86_64",),
-        only=("bubblewrap",),
     ),
     Attempt(
         "set_clock",
@@ -399,7 +396,6 @@ KERNEL = [
         def attempt():
             return survives(lambda: ctypes.CDLL(None).personality(0x40000) >= 0)
         """,
-        only=("bubblewrap",),
     ),
     Attempt(
         "higher_priority",

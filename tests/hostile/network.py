@@ -38,7 +38,6 @@ NETWORK = [
                 server.listen()
                 return server.getsockname()[1] > 0
         """,
-        only=("bubblewrap",),
     ),
     Attempt(
         "udp",
@@ -69,7 +68,6 @@ NETWORK = [
                 talk.bind((0, 0))
             return True
         """,
-        only=("bubblewrap",),
     ),
     Attempt(
         "packet",
@@ -95,7 +93,6 @@ NETWORK = [
             return True
         """,
         needs="no vsock",
-        only=("bubblewrap",),
     ),
     Attempt(
         "kernel_crypto",
@@ -111,7 +108,6 @@ NETWORK = [
             return True
         """,
         needs="no AF_ALG",
-        only=("bubblewrap",),
     ),
     Attempt(
         "abstract_socket",
@@ -145,7 +141,6 @@ NETWORK = [
             return True
         """,
         extra={"socket_in_workspace": True},
-        only=("bubblewrap",),
     ),
     Attempt(
         "leave_a_socket",
@@ -162,7 +157,6 @@ NETWORK = [
                     pass
             return any(stat.S_ISSOCK(entry.stat().st_mode) for entry in os.scandir(HERE))
         """,
-        only=("bubblewrap",),
     ),
     Attempt(
         "datagram_pair",
@@ -183,7 +177,6 @@ NETWORK = [
             socket.send_fds(one, [b"x"], [os.open(HERE, os.O_RDONLY)])
             return len(socket.recv_fds(other, 1, 1)[1]) == 1
         """,
-        only=("bubblewrap",),
     ),
     Attempt(
         "name_lookup",
@@ -194,6 +187,5 @@ NETWORK = [
                 sender.connect(("127.0.0.53", 53))
             return True
         """,
-        only=("bubblewrap",),
     ),
 ]

@@ -153,7 +153,6 @@ RESOURCES = [
             call("shmctl", number, 0, None)
             return True
         """,
-        only=("bubblewrap",),
     ),
     Attempt(
         "memory_without_name",
@@ -198,7 +197,6 @@ RESOURCES = [
             return True
         """,
         ends="sandbox.disk",
-        only=("bubblewrap",),
     ),
     Attempt(
         "reserve_disk",
