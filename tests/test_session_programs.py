@@ -150,6 +150,31 @@ first + await main()
             "ZeroDivisionError: division by zero",
         ]
 
+    @pytest.mark.parametrize(
+        ("code", "step"),
+        [
+            ("import socket\nsocket.create_connection(('192.0.2.1', 80), 2)", "There is no network in the sandbox"),
+            ("import urllib.request\nurllib.request.urlopen('http://example.org')", "There is no network"),
+            (
+                "import os\nfor _ in range(99): os.fork() or os._exit(__import__('time').sleep(9) or 0)",
+                "sandbox.processes",
+            ),
+            ("open('/etc/new', 'w')", "Only workspace/ and /tmp are writable"),
+            ("import requests", "configured packages"),
+            ("input()", "Standard input is closed"),
+            ("import asyncio\nasyncio.create_task(asyncio.sleep(0))", "await asyncio.gather"),
+            ("import asyncio\nasync def f(): asyncio.run(f())\nawait f()", "write `await main()`"),
+        ],
+    )
+    async def test_what_the_sandbox_forbids_comes_with_the_next_step(
+        self, fold: Toolfold, code: str, step: str
+    ) -> None:
+        assert step in await failed(fold, code)
+
+    async def test_an_error_names_the_tool_once(self, fold: Toolfold) -> None:
+        error = await failed(fold, "from toolfold import call_mcp_tool\nawait call_mcp_tool('lab.add', {'a': 1})")
+        assert error.splitlines()[-1].count("lab.add") == 1
+
     async def test_a_forgotten_await_is_explained(self, fold: Toolfold) -> None:
         result = await fold.run("from servers.lab import add\nadd(a=1, b=2)\nprint('on')", check=False)
         assert not result.success

@@ -6,7 +6,6 @@ import _sitebuiltins
 import ast
 import asyncio
 import builtins
-import errno
 import inspect
 import io
 import json
@@ -19,6 +18,7 @@ import types
 import warnings
 from typing import Any
 
+from .advice import advice
 from .channel import ToolError
 
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -188,7 +188,7 @@ def describe(problem: BaseException, filename: str) -> str:
         text = (problem.text or "").rstrip("\n")
         pointer = " " * max((problem.offset or 1) - 1, 0) + "^" if text else ""
         shown = f"\n  {text}\n  {pointer}" if text else ""
-        return f"{type(problem).__name__}: {problem.msg} (line {problem.lineno}){shown}{_advice(problem)}"
+        return f"{type(problem).__name__}: {problem.msg} (line {problem.lineno}){shown}{advice(problem)}"
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if _is_own(frame.filename)]
     if len(frames) > _FRAMES_SHOWN:
         half = _FRAMES_SHOWN // 2
@@ -198,13 +198,14 @@ def describe(problem: BaseException, filename: str) -> str:
     name = type(problem).__name__
     message = str(problem)
     if isinstance(problem, ToolError) and problem.server:
-        message = f"{problem.server}.{problem.tool}: {message}" if problem.tool else message
+        named = message.startswith((f"{problem.server}.", f"{problem.server}:"))
+        message = f"{problem.server}.{problem.tool}: {message}" if problem.tool and not named else message
     summary = f"{name}: {message}" if message else name
     notes = "".join(f"\n{note}" for note in getattr(problem, "__notes__", ()))
     cause = problem.__cause__
     because = f"\ncaused by {type(cause).__name__}: {cause}" if cause is not None else ""
     group = "".join(f"\n- {describe(inner, filename)}" for inner in _inner(problem)[:5])
-    return "\n".join([*lines, summary]) + notes + because + group + _advice(problem)
+    return "\n".join([*lines, summary]) + notes + because + group + advice(problem)
 
 
 def _inner(problem: Any) -> list[BaseException]:
@@ -242,40 +243,6 @@ def _frame_line(frame: traceback.FrameSummary, filename: str) -> str:
     where = f"line {frame.lineno}" if frame.filename == filename else f"{frame.filename}, line {frame.lineno}"
     inside = "" if frame.name == "<module>" else f", in {frame.name}"
     return f"  {where}{inside}: {(frame.line or '').strip()[:200]}"
-
-
-def _advice(problem: BaseException) -> str:
-    text = str(problem)
-    if isinstance(problem, RuntimeError) and text.startswith("no running event loop"):
-        return "\nA task is made where something is awaited: end with `await asyncio.gather(...)` at the top level."
-    if isinstance(problem, RuntimeError) and "running event loop" in text:
-        return "\nA loop is already running here: write `await main()` instead of `asyncio.run(main())`."
-    if isinstance(problem, OSError) and problem.errno == errno.EROFS:
-        return "\nOnly workspace/ and /tmp are writable; use for example open('workspace/name', 'w')."
-    if isinstance(problem, OSError) and problem.errno == errno.EDQUOT:
-        return "\nThe workspace is full; the limit is `sandbox.disk` in the settings."
-    if isinstance(problem, MemoryError):
-        return "\nThe memory limit is `sandbox.memory` in the settings; work on smaller pieces."
-    if isinstance(problem, ImportError) and (problem.name or "").startswith("servers."):
-        return _near(sys.modules.get(problem.name or ""), text)
-    if isinstance(problem, ModuleNotFoundError) and not (problem.name or "").startswith(("servers", "skills")):
-        return "\nOnly the standard library, servers, skills and configured packages can be imported."
-    if isinstance(problem, TypeError) and "'coroutine' object" in text:
-        return "\nA tool call must be awaited before its result is used: `result = await tool(...)`."
-    if isinstance(problem, AttributeError) and text.startswith("'coroutine' object"):
-        return "\nA tool call must be awaited before its result is used: `result = await tool(...)`."
-    if isinstance(problem, SyntaxError) and "'await' outside" in text:
-        return "\n`await` works at the top level and inside `async def`."
-    return ""
-
-
-def _near(module: types.ModuleType | None, text: str) -> str:
-    """The names close to one that a server does not have."""
-    from difflib import get_close_matches
-
-    wanted = text.removeprefix("cannot import name '").partition("'")[0]
-    near = get_close_matches(wanted, dir(module), 3, 0.5) if module is not None else []
-    return f"\nDid you mean {' or '.join(near)}?" if near else ""
 
 
 def present(value: Any) -> dict[str, Any]:
