@@ -1,0 +1,111 @@
+"""The page about clients: every entry on it is read the way that its client reads it, and is ours."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.config_machine import Machine
+from toolfold.config.itself import runs_toolfold
+from toolfold.config.readers import FORMATS
+
+PAGE = (Path(__file__).parents[1] / "docs" / "clients.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+CLIENTS = {
+    "Claude Code": ("claude-code", ".mcp.json"),
+    "Claude Desktop": ("claude-desktop", "claude_desktop_config.json"),
+    "Cursor": ("cursor", ".cursor/mcp.json"),
+    "VS Code": ("vscode", ".vscode/mcp.json"),
+    "Codex": ("codex", ".codex/config.toml"),
+    "Gemini CLI": ("gemini", ".gemini/settings.json"),
+    "Zed": ("zed", ".zed/settings.json"),
+    "Windsurf": ("windsurf", ".codeium/windsurf/mcp_config.json"),
+}
+KEYS = {"VS Code": "servers", "Codex": "mcp_servers", "Zed": "context_servers"}
+"""Under which key a client looks for servers, where it is not `mcpServers`."""
+
+
+def blocks(text: str, *languages: str) -> list[str]:
+    found = re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [body for language, body in found if language in languages]
+
+
+def entry(client: str, text: str) -> dict[str, Any]:
+    document = tomllib.loads(text) if client == "Codex" else json.loads(text)
+    (key,) = document
+    assert key == KEYS.get(client, "mcpServers")
+    assert list(document[key]) == ["toolfold"]
+    return document[key]["toolfold"]
+
+
+def over_http() -> dict[str, str]:
+    """By client, the entry with an address. The last client named before an entry is the one that it is for."""
+    found: dict[str, str] = {}
+    client = ""
+    pieces = re.split(r"^```(\w+)\n(.*?)^```", SECTIONS["Over HTTP"], flags=re.MULTILINE | re.DOTALL)
+    for words, language, body in zip(pieces[0::3], pieces[1::3], pieces[2::3], strict=False):
+        client = next((name for name in CLIENTS if re.search(rf"\b{name}\b.*:\s*\Z", words.strip())), client)
+        if language != "bash" and client not in found:
+            found[client] = body
+    return found
+
+
+def test_every_client_whose_config_we_read_has_its_section() -> None:
+    assert {name for name, _ in CLIENTS.values()} == {known.name for known in FORMATS} - {"toolfold", "servers"}
+    assert set(CLIENTS) <= set(SECTIONS)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_entry_that_starts_us_is_read_by_its_client_and_known_as_ours(client: str, tmp_path: Path) -> None:
+    (text,) = blocks(SECTIONS[client], "json", "toml")
+    given = entry(client, text)
+    assert [given["command"], *given["args"]] == ["toolfold", "serve"]
+    loaded = Machine(tmp_path).load(Machine(tmp_path).project(CLIENTS[client][1], text))
+    assert not loaded.problems
+    # Read as that client's file, and left out because it is ourselves: we are never folded into ourselves.
+    (file,) = loaded.files
+    assert file.format == CLIENTS[client][0]
+    assert dict(file.skipped) == {"toolfold": "runs toolfold itself"}
+
+
+@pytest.mark.parametrize("client", [name for name in CLIENTS if name != "Claude Desktop"])
+def test_an_entry_with_our_address_is_read_by_its_client(client: str, tmp_path: Path) -> None:
+    text = over_http()[client]
+    entry(client, text)
+    loaded = Machine(tmp_path).load(Machine(tmp_path).project(CLIENTS[client][1], text))
+    assert not loaded.problems
+    server = loaded.settings.servers["toolfold"]
+    assert (server.transport, server.url) == ("http", "http://127.0.0.1:8484/mcp")
+
+
+def test_the_entry_with_a_token_sends_it(tmp_path: Path) -> None:
+    text = blocks(SECTIONS["Over HTTP"], "json")[-1]
+    machine = Machine(tmp_path, env={"TOOLFOLD_TOKEN": "s3cret"})
+    loaded = machine.load(machine.project(".mcp.json", text))
+    assert not loaded.problems
+    assert loaded.settings.servers["toolfold"].headers == {"Authorization": "Bearer s3cret"}
+
+
+def test_the_commands_on_the_page_are_commands_of_ours() -> None:
+    lines = [line for body in blocks(PAGE, "bash") for line in body.splitlines()]
+    assert sum("toolfold" in line for line in lines) >= 5
+    for line in lines:
+        words = shlex.split(re.sub(r"\$\([^)]*\)", "secret", line), comments=True)
+        if "--" in words:
+            words = words[words.index("--") + 1 :]
+        words = [word for word in words if not word.startswith("TOOLFOLD_TOKEN=")]
+        if words[0] == "toolfold" and words[1] != "doctor":
+            assert runs_toolfold(words[0], words[1:])
+            assert words[1] == "serve"
+
+
+def test_the_readme_shows_the_same_entries() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert "claude mcp add toolfold -- toolfold serve" in readme
+    assert "claude mcp add toolfold -- toolfold serve" in SECTIONS["Claude Code"]
