@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import builtins
 import keyword
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolfold.codegen import brevity, schema, text
+from toolfold.codegen.annotations import INDENT, WIDTH, Annotations
 from toolfold.codegen.model import (
     ABSENT,
     Choice,
@@ -22,20 +24,15 @@ from toolfold.codegen.model import (
     MapOf,
     OneOf,
     Record,
-    RecordOf,
     Scalar,
     TupleOf,
     Type,
     Unknown,
 )
 from toolfold.codegen.names import MODULE_NAMES, parameters
-from toolfold.codegen.unions import one_of
 from toolfold.definitions import ToolDefinition
 
-WIDTH = 88
-_INDENT = "    "
 _RESERVED = frozenset({*MODULE_NAMES, *dir(builtins)})
-_SCALARS = {"str": "str", "int": "int", "float": "float", "bool": "bool", "null": "None"}
 _LONGEST_DEFAULT = 40
 
 
@@ -90,9 +87,8 @@ class _Writer:
         self._function = function
         self._layout = layout
         self._out = PythonTool()
-        self._taken = {name.casefold() for name in (*_RESERVED, function, *(r.name for r in interface.records))}
-        self._ahead = {record.name for record in interface.records}
-        self._aliases: dict[Type, str] = {}
+        records = {record.name for record in interface.records}
+        self._annotations = Annotations({*_RESERVED, function}, records, exploded=layout.exploded)
         self._known: frozenset[str] = frozenset()
 
     def write(self, tool: ToolDefinition) -> PythonTool:
@@ -101,11 +97,12 @@ class _Writer:
             self._known = brevity.words(tool.server, tool.name, shown)
         for record in self._interface.records:
             self._record(record)
-            self._ahead.discard(record.name)
         keywords = parameters(field.name for field in self._interface.parameters)
         self._out.renamed = {word: wire for wire, word in keywords.items() if word != wire}
         self._out.header = self._signature(keywords)
         self._out.doc = self._docstring(tool, keywords)
+        self._out.definitions = self._annotations.definitions
+        self._out.imports = self._annotations.imports
         return self._out
 
     # --- the function
@@ -118,18 +115,18 @@ class _Writer:
             word = "others"
             while word in keywords.values():
                 word += "_"
-            rows.append(f"**{word}: {self._fitted(self._interface.others, word, text.columns(word) + 9)}")
+            rows.append(f"**{word}: {self._annotations.write(self._interface.others, word, text.columns(word) + 9)}")
         start = f"async def {self._function}("
-        end = f") -> {self._fitted(self._interface.result, 'result', text.columns(start) + 6)}:"
+        end = f") -> {self._annotations.write(self._interface.result, 'result', text.columns(start) + 6)}:"
         joined = start + ", ".join(rows) + end
         if not rows or text.columns(joined) <= WIDTH or not self._layout.exploded:
             return [joined]
-        return [start, *(f"{_INDENT}{row}," for row in rows), end]
+        return [start, *(f"{INDENT}{row}," for row in rows), end]
 
     def _parameter(self, parameter: Field, word: str) -> str:
         default = "" if parameter.required else f" = {_default(parameter) or '...'}"
-        room = text.columns(f"{_INDENT}{word}: {default},")
-        return f"{word}: {self._fitted(parameter.type, parameter.name, room)}{default}"
+        room = text.columns(f"{INDENT}{word}: {default},")
+        return f"{word}: {self._annotations.write(parameter.type, parameter.name, room)}{default}"
 
     def _docstring(self, tool: ToolDefinition, keywords: dict[str, str]) -> list[str]:
         parts: list[str] = []
@@ -145,7 +142,7 @@ class _Writer:
             if said:
                 lines.append(f"{keywords[parameter.name]}: {said.replace(chr(10), chr(10) + '  ')}")
         parts.append("\n".join([*lines, *(f"({note})" for note in self._interface.notes)]))
-        lines = text.docstring("\n\n".join(filter(None, parts)) or tool.name, _INDENT)
+        lines = text.docstring("\n\n".join(filter(None, parts)) or tool.name, INDENT)
         if len(lines) > 1 and not self._layout.exploded and not lines[-2].endswith(("\\", '"')):
             lines[-2:] = [f'{lines[-2]}"""']
         return lines
@@ -155,7 +152,7 @@ class _Writer:
         places = item.type.members[0] if isinstance(item.type, OneOf) else item.type
         notes = list(item.notes)
         if isinstance(places, TupleOf):
-            notes.insert(0, f"[{', '.join(self._expression(place) for place in places.items)}]")
+            notes.insert(0, f"[{', '.join(self._annotations.shape(place) for place in places.items)}]")
         # A default of null is what leaving it out means anyway.
         if not shown and item.default is not ABSENT and item.default is not None:
             notes.append(_default_note(item.default))
@@ -172,132 +169,47 @@ class _Writer:
     def _record(self, record: Record) -> None:
         needed = sum(item.required for item in record.fields)
         total = 2 * needed >= len(record.fields)
-        rows: list[tuple[list[str], str, str]] = []
-        for item in record.fields:
-            wrap = "" if item.required == total else ("Required" if item.required else "NotRequired")
-            room = text.columns(f"{_INDENT * 2}{text.quote(item.name)}: ,") + (len(wrap) + 2 if wrap else 0)
-            annotation = self._forward(self._fitted(item.type, item.name, room + 2))
-            if wrap:
-                self._out.imports.add(wrap)
-                annotation = self._wrapped(wrap, annotation, room - len(wrap) - 2)
-            said = self._said(item, self._layout.field, shown=False) if self._layout.field != 0 else ""
-            rows.append((text.comment(said) if said else [], item.name, annotation))
-        self._out.imports.add("TypedDict")
+        rows = self._rows(record, total)
+        if rows is None:
+            total = False
+            rows = self._rows(record, None) or []
+        wrapped = {word for word in ("Required", "NotRequired") for row in rows if row[2].startswith(f"{word}[")}
+        self._annotations.imports |= {"TypedDict", *wrapped}
         closed = "" if not record.open or self._layout.field == 0 else "  # and other keys"
         # In a class body a key called `list` would hide the type, for a checker, from the keys after it.
-        used = {word for _, _, annotation in rows for word in _words(annotation)}
+        used = {word for _, _, annotation in rows for word in re.findall(r"\w+", annotation)}
         if all(_is_attribute(item.name) and item.name not in used for item in record.fields):
             bases = "TypedDict" if total else "TypedDict, total=False"
             lines = [f"class {record.name}({bases}):{closed}"]
             for comment, name, annotation in rows:
-                lines += _beside(comment, f"{_INDENT}{name}: {annotation}", _INDENT)
+                lines += _beside(comment, f"{INDENT}{name}: {annotation}", INDENT)
         else:
-            lines = [f"{record.name} = TypedDict({closed}", f'{_INDENT}"{record.name}",', f"{_INDENT}{{"]
+            lines = [f"{record.name} = TypedDict({closed}", f'{INDENT}"{record.name}",', f"{INDENT}{{"]
             for comment, name, annotation in rows:
-                lines += _beside(comment, f"{_INDENT * 2}{text.quote(name)}: {annotation},", _INDENT * 2)
-            lines += [f"{_INDENT}}},", *([] if total else [f"{_INDENT}total=False,"]), ")"]
-        self._define(lines)
+                lines += _beside(comment, f"{INDENT * 2}{text.quote(name)}: {annotation},", INDENT * 2)
+            lines += [f"{INDENT}}},", *([] if total else [f"{INDENT}total=False,"]), ")"]
+        self._annotations.define(lines, record=record.name)
 
-    def _wrapped(self, wrap: str, annotation: str, taken: int) -> str:
-        line = f"{wrap}[{annotation}]"
-        if taken + text.columns(line) <= WIDTH or not self._layout.exploded:
-            return line
-        # Only a very long key comes here: this is where ruff breaks its line.
-        return f"{wrap}[\n{_INDENT * 3}{annotation}\n{_INDENT * 2}]"
+    def _rows(self, record: Record, total: bool | None) -> list[tuple[list[str], str, str]] | None:
+        """Comment, key and annotation of each field, where `total` says what fields are without a word.
 
-    def _define(self, lines: list[str]) -> None:
-        self._out.definitions += [*lines, "", ""]
-
-    def _alias(self, type_: Type, hint: str) -> str:
-        """A name for a type that is too long to stand where it is used; the same type gets the same name."""
-        if type_ in self._aliases:
-            return self._aliases[type_]
-        name = self._aliases[type_] = self._free_name(hint)
-        if isinstance(type_, Choice):
-            self._out.imports.add("Literal")
-            parts, opening = [_literal(value) for value in type_.values], "Literal["
-        elif isinstance(type_, OneOf):
-            self._out.imports.add("Union")
-            parts = [self._forward(self._fitted(member, hint, 12)) for member in type_.members]
-            opening = "Union["
-        else:
-            expression = self._expression(type_)
-            if self._is_ahead(expression):
-                self._out.imports.add("TypeAlias")
-                self._define([f"{name}: TypeAlias = {text.quote(expression)}"])
-            else:
-                self._define([f"{name} = {expression}"])
-            return name
-        line = f"{name} = {opening}{', '.join(parts)}]"
-        if text.columns(line) <= WIDTH or not self._layout.exploded:
-            self._define([line])
-        else:
-            self._define([f"{name} = {opening}", *(f"{_INDENT}{part}," for part in parts), "]"])
-        return name
-
-    def _free_name(self, wish: str) -> str:
-        name = candidate = schema.type_name(wish)
-        number = 2
-        while candidate.casefold() in self._taken:
-            candidate, number = f"{name}{number}", number + 1
-        self._taken.add(candidate.casefold())
-        return candidate
-
-    # --- annotations
-
-    def _forward(self, expression: str) -> str:
-        """`expression`, quoted where it names a class that comes later."""
-        return text.quote(expression) if self._is_ahead(expression) else expression
-
-    def _is_ahead(self, expression: str) -> bool:
-        return bool(self._ahead) and any(word in self._ahead for word in _words(expression))
-
-    def _fitted(self, type_: Type, hint: str, room: int) -> str:
-        """`type_` on a line of which `room` columns are taken; what does not fit gets a name."""
-        expression = self._expression(type_)
-        if room + text.columns(expression) <= WIDTH or expression.isidentifier():
-            return expression
-        match type_:
-            case Choice():
-                return self._alias(type_, hint)
-            case OneOf(members) if members[-1] == Scalar("null"):
-                rest = members[0] if len(members) == 2 else OneOf(members[:-1])
-                return f"{self._fitted(rest, hint, room + 7)} | None"
-            case OneOf():
-                return self._alias(type_, hint)
-            case ListOf(item):
-                expression = f"list[{self._fitted(item, hint, room + 6)}]"
-            case MapOf(value):
-                expression = f"dict[str, {self._fitted(value, hint, room + 11)}]"
-            case _:
-                pass
-        return expression if room + text.columns(expression) <= WIDTH else self._alias(type_, hint)
-
-    def _expression(self, type_: Type) -> str:
-        match type_:
-            case Scalar(kind):
-                return _SCALARS[kind]
-            case Choice(values):
-                if type_ in self._aliases:
-                    return self._aliases[type_]
-                self._out.imports.add("Literal")
-                return f"Literal[{', '.join(_literal(value) for value in values)}]"
-            case ListOf(item):
-                return f"list[{self._expression(item)}]"
-            case TupleOf(items):
-                # JSON has lists only, and lists are what comes back; the places are told in the comment.
-                return f"list[{self._expression(one_of(list(items)))}]"
-            case MapOf(value):
-                return f"dict[str, {self._expression(value)}]"
-            case OneOf(members):
-                if type_ in self._aliases:
-                    return self._aliases[type_]
-                return " | ".join(self._expression(member) for member in members)
-            case RecordOf(record):
-                return record
-            case Unknown():
-                self._out.imports.add("Any")
-                return "Any"
+        None where a key is so long that such a word would break its line. With `total` None no word is used, and that a
+        field is required is said in its comment: a wider type, and an honest one.
+        """
+        rows: list[tuple[list[str], str, str]] = []
+        for item in record.fields:
+            wrap = "" if total in (None, item.required) else ("Required" if item.required else "NotRequired")
+            room = text.columns(f"{INDENT * 2}{text.quote(item.name)}: ,") + (len(wrap) + 2 if wrap else 0)
+            annotation = self._annotations.write(item.type, item.name, room)
+            if wrap:
+                if room + text.columns(annotation) > WIDTH and self._layout.exploded:
+                    return None
+                annotation = f"{wrap}[{annotation}]"
+            said = self._said(item, self._layout.field, shown=False) if self._layout.field != 0 else ""
+            if total is None and item.required:
+                said = f"{said} (required)" if said else "required"
+            rows.append((text.comment(said) if said else [], item.name, annotation))
+        return rows
 
 
 def _behaviour(tool: ToolDefinition) -> str:
@@ -364,10 +276,6 @@ def _default_note(default: Any) -> str:
     return f"default {shown}"
 
 
-def _literal(value: str | int | bool | None) -> str:
-    return text.literal(value) or "None"
-
-
 def _is_attribute(name: str) -> bool:
     """Whether a class body can declare `name`; two leading underscores would be mangled there."""
     return (
@@ -377,7 +285,3 @@ def _is_attribute(name: str) -> bool:
         and not keyword.iskeyword(name)
         and not name.startswith("__")
     )
-
-
-def _words(expression: str) -> list[str]:
-    return "".join(c if c.isalnum() or c == "_" else " " for c in expression).split()

@@ -28,6 +28,7 @@ from toolfold.codegen.model import (
 )
 from toolfold.codegen.names import identifier, parameters
 from toolfold.codegen.pointer import lookup
+from toolfold.codegen.text import columns
 from toolfold.codegen.unions import SCALARS, choice, one_of
 from toolfold.definitions import ToolDefinition
 
@@ -38,7 +39,7 @@ _DEEPEST = 24
 # Nodes read of one tool: 10,000 properties fit, a bomb of references does not.
 _MOST_NODES = 40_000
 _MOST_MEMBERS = 40
-_LONGEST_NAME = 40
+_LONGEST_NAME = 30
 # Words about a type that do not change it: two objects that differ only here are one record.
 _ABOUT = ("description", "title", "default", "examples", "example", "deprecated")
 _COMPOSED = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
@@ -296,8 +297,15 @@ class _Reader:
 
 def type_name(wish: str) -> str:
     """`wish` as the name of a type: words run together, each with a capital."""
-    words = identifier(wish, "Value", frozenset()).split("_")
-    return "".join(word[:1].upper() + word[1:] for word in words)[:_LONGEST_NAME] or "Value"
+    name = ""
+    for word in filter(None, identifier(wish, "Value", frozenset()).split("_")):
+        longer = f"{name}{word[0].upper()}{word[1:]}"
+        if name and columns(longer) > _LONGEST_NAME:
+            break
+        name = longer
+    while columns(name) > _LONGEST_NAME:
+        name = name[:-1]
+    return name or "Value"
 
 
 def _properties(node: Node) -> tuple[Node, list[str]]:

@@ -115,11 +115,8 @@ def literal(value: Json) -> str | None:
 
 
 def columns(line: str) -> int:
-    """At most how wide `line` is: a letter beyond ASCII may take two columns.
-
-    Too much does no harm: a line that is broken early is broken in a way that formatters keep.
-    """
-    return len(line) if line.isascii() else len(line) + sum(not c.isascii() for c in line)
+    """How wide `line` is: East Asian letters take two columns."""
+    return len(line) if line.isascii() else len(line) + sum(unicodedata.east_asian_width(c) in "WF" for c in line)
 
 
 def quote(text: str) -> str:

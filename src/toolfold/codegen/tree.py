@@ -20,8 +20,8 @@ from typing import Any, cast
 import msgspec
 
 from toolfold.codegen import render, text
+from toolfold.codegen.annotations import WIDTH
 from toolfold.codegen.names import ApiNames
-from toolfold.codegen.python import WIDTH
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import ConfigError
 
