@@ -63,6 +63,31 @@ async def test_both_eras_work_over_http(runtime_dir: Path, mode: str) -> None:
         assert result.content[0].text == "False"
 
 
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_output_is_streamed_over_http_and_a_cancelled_request_ends_the_program(
+    runtime_dir: Path, mode: str
+) -> None:
+    heard = asyncio.Event()
+
+    async def progress(_progress: float, _total: float | None, message: str | None) -> None:
+        assert message == "one\n"
+        heard.set()
+
+    code = "import time\nprint('one')\nwhile True: time.sleep(0.01)"
+    async with serving(runtime_dir, "--http", "127.0.0.1:0") as url, Client(url, mode=mode) as client:
+        arguments = {"code": code, "session": "cut"}
+        call = asyncio.create_task(client.call_tool("run_code", arguments, progress_callback=progress))
+        async with asyncio.timeout(25):
+            await heard.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        # The session answers well before the endless program would have met its time limit of 30 s.
+        async with asyncio.timeout(15):
+            result: Any = await client.call_tool("run_code", {"code": "print('free')", "session": "cut"})
+        assert result.content[0].text == "free"
+
+
 async def test_a_gateway_is_never_folded_whatever_its_address_is_called(runtime_dir: Path, tmp_path: Path) -> None:
     """Clients keep our address beside those of servers, in files that we read."""
     async with (
