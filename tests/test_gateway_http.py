@@ -69,14 +69,14 @@ async def test_output_is_streamed_over_http_and_a_cancelled_request_ends_the_pro
 ) -> None:
     heard = asyncio.Event()
 
-    async def progress(_progress: float, _total: float | None, message: str | None) -> None:
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
         assert message == "one\n"
         heard.set()
 
     code = "import time\nprint('one')\nwhile True: time.sleep(0.01)"
     async with serving(runtime_dir, "--http", "127.0.0.1:0") as url, Client(url, mode=mode) as client:
         arguments = {"code": code, "session": "cut"}
-        call = asyncio.create_task(client.call_tool("run_code", arguments, progress_callback=progress))
+        call = asyncio.create_task(client.call_tool("run_code", arguments, progress_callback=hear))
         async with asyncio.timeout(25):
             await heard.wait()
         call.cancel()
