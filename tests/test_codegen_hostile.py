@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.random_schemas import NAMES, SCHEMAS
+from tests.random_schemas import NAMES, SCHEMAS, Awkward
 from tests.typed_api import run_with_tree
 from toolfold.codegen import render
 from toolfold.codegen.names import ApiNames, parameters
+from toolfold.codegen.schema import arguments
 from toolfold.codegen.tree import write_tree
 from toolfold.definitions import ToolDefinition
 
@@ -211,11 +212,30 @@ def test_random_tools_are_formatted(tools: list[ToolDefinition]) -> None:
         assert_formatted_and_typed(tools, Path(folder), typed=False)
 
 
-@settings(FEW, max_examples=4)
-@given(RANDOM_TOOLS)
-def test_random_tools_are_typed(tools: list[ToolDefinition]) -> None:
-    with TemporaryDirectory() as folder:
-        assert_formatted_and_typed(tools, Path(folder))
+@pytest.mark.parametrize("seed", [1, 2])
+def test_awkward_tools_are_formatted_typed_and_called_by_their_own_names(seed: int, tmp_path: Path) -> None:
+    tools = Awkward(seed).tools(50)
+    assert_formatted_and_typed(tools, tmp_path)
+    names = ApiNames.of(tools)
+    given: list[Any] = []
+    wanted: list[Any] = []
+    for tool in tools:
+        words = arguments(tool).keywords
+        place = [names.server(tool.server), names.function(tool.server, tool.name)]
+        given.append([*place, {word: number for number, word in enumerate(words)}])
+        wanted.append([tool.server, tool.name, {wire: number for number, wire in enumerate(words.values())}])
+    assert run_with_tree(tmp_path, CALL_ALL, given) == wanted
+
+
+CALL_ALL = """
+import importlib
+async def main():
+    return [
+        await getattr(importlib.import_module(f"servers.{module}"), function)(**keywords)
+        for module, function, keywords in given
+    ]
+answer = asyncio.run(main())
+"""
 
 
 def nested(depth: int) -> dict[str, Any]:
