@@ -86,8 +86,8 @@ async def test_a_burst_is_served_in_order_and_shows(data_dir: Path) -> None:
 async def test_a_sandbox_that_dies_while_it_waits_is_replaced_and_never_handed_out(data_dir: Path) -> None:
     async with _pool(data_dir) as pool:
         await _until(lambda: pool.statistics.warm == 2)
-        dead = pool._warm[0]  # pyright: ignore[reportPrivateUsage]
-        dead._cell.kill()  # pyright: ignore[reportPrivateUsage]
+        dead = pool.waiting_sandboxes[0]
+        dead.cell.kill()
         await _until(lambda: pool.statistics.lost == 1 and pool.statistics.warm == 2)
         for _ in range(2):
             sandbox = await pool.take()
@@ -99,11 +99,11 @@ async def test_a_sandbox_that_dies_while_it_waits_is_replaced_and_never_handed_o
 async def test_draining_ends_the_waiting_ones_and_fills_anew(data_dir: Path) -> None:
     async with _pool(data_dir) as pool:
         await _until(lambda: pool.statistics.warm == 2)
-        before = list(pool._warm)  # pyright: ignore[reportPrivateUsage]
+        before = list(pool.waiting_sandboxes)
         await pool.drain()
         assert not any(sandbox.alive for sandbox in before) or pool.statistics.warm == 0
         await _until(lambda: pool.statistics.warm == 2)
-        assert not set(before) & set(pool._warm)  # pyright: ignore[reportPrivateUsage]
+        assert not set(before) & set(pool.waiting_sandboxes)
         await _until(lambda: not any(sandbox.alive for sandbox in before))
 
 
@@ -123,7 +123,7 @@ async def test_someone_who_gives_up_waiting_loses_nobodys_sandbox(data_dir: Path
 async def test_leaving_ends_everything_and_leaves_no_room(data_dir: Path, tmp_path: Path) -> None:
     async with _pool(data_dir) as pool:
         await _until(lambda: pool.statistics.warm == 2)
-        sandboxes = list(pool._warm)  # pyright: ignore[reportPrivateUsage]
+        sandboxes = list(pool.waiting_sandboxes)
         rooms = [sandbox.room.path for sandbox in sandboxes]
         assert all(room.exists() for room in rooms)
     assert not any(sandbox.alive for sandbox in sandboxes)

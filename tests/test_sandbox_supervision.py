@@ -264,7 +264,7 @@ async def main():
         await one.run("import os\\nif os.fork() == 0:\\n    while True: pass", Listener(slow=False), 10)
         running = asyncio.create_task(two.run("import os\\nos.fork()\\nwhile True: pass", Listener(slow=False), 60))
         three = await pool.take()
-        pids = [pid for sandbox in (one, two, three) for pid in sandbox._cell.pids()]
+        pids = [pid for sandbox in (one, two, three) for pid in sandbox.cell.pids()]
         print(*pids, flush=True)
         await asyncio.sleep(60)
 

@@ -95,6 +95,11 @@ class Pool:
     def waiting(self) -> int:
         return len(self._line)
 
+    @property
+    def waiting_sandboxes(self) -> tuple[Sandbox, ...]:
+        """Those that nobody has taken yet, for whoever measures them."""
+        return tuple(self._warm)
+
     async def take(self) -> Sandbox:
         """A sandbox nobody has used, with an empty room of its own."""
         self.statistics.taken += 1

@@ -39,7 +39,7 @@ _MOUNT_POINTS = ("proc", "dev/shm", "tmp", "agent/skills", "agent/workspace", "o
 DEVICES = ("null", "zero", "full", "random", "urandom")
 """Device nodes of the host that a sandbox gets, each mounted over an empty file in the root."""
 _ZONEINFO = Path("/usr/share/zoneinfo")
-_FORMAT = "6"
+_FORMAT = "7"
 # Inside, everything has the usual place: where it is outside may name a person, or lie under a folder that is hidden.
 _PREFIX = Path("usr")
 _LIBRARIES = _PREFIX / "lib" / "toolfold"
@@ -87,7 +87,8 @@ def _build(final: Path, python: Path, stdlib: Path) -> None:
         library = root / _PREFIX / _relative(stdlib)
         _copy_stdlib(stdlib, library, root)
         _copy_file(python, root / _PREFIX / "bin" / python.name)
-        needed = _libraries([python, *sorted((stdlib / "lib-dynload").glob("*.so"))])
+        kept = [stdlib / "lib-dynload" / path.name for path in sorted((library / "lib-dynload").glob("*.so"))]
+        needed = _libraries([python, *kept])
         for name, path in (_common_libraries() | needed).items():
             # The loader's own place is written into every program; it finds the others where it is told to look.
             _copy_file(path, root / (name.relative_to("/") if name.name.startswith("ld-") else _LIBRARIES / name.name))
@@ -136,7 +137,10 @@ def _copy_stdlib(stdlib: Path, target: Path, root: Path) -> None:
 
 
 # What wheels may expect of every system, beyond what Python itself links to.
-_COMMON = ("libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "libexpat.so.1", "libatomic.so.1")
+_COMMON = (
+    *("libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1", "libm.so.6", "libresolv.so.2"),
+    *("libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "libexpat.so.1", "libatomic.so.1"),
+)
 
 
 def _common_libraries() -> dict[Path, Path]:

@@ -115,7 +115,8 @@ class Sandbox(asyncio.Protocol):
         assert self._transport is not None
         run = self._run = _Run(host, self._loop.create_future())
         self._begin(timeout)
-        self._transport.write(encode({"t": "run", "code": code}))
+        # Half of a character pair cannot be sent, and is no program anyway.
+        self._transport.write(encode({"t": "run", "code": code.encode("utf-8", "replace").decode()}))
         try:
             async with asyncio.timeout(timeout):
                 done = await run.done
@@ -134,6 +135,10 @@ class Sandbox(asyncio.Protocol):
             await _cancel(run.requests.values())
         self._later(_STILL_AFTER, self._stand_still)
         return done
+
+    @property
+    def cell(self) -> Cell:
+        return self._cell
 
     async def close(self) -> None:
         """End every process of it and wait until they are gone."""
