@@ -52,9 +52,8 @@ class _Manifest(msgspec.Struct):
 def write_tree(tools: Sequence[ToolDefinition], dest: Path) -> TreeReport:
     """Makes `dest/servers` the API tree of `tools`. The same tools give the same bytes, whatever their order."""
     catalog = {(tool.server, tool.name): tool for tool in tools}
-    ordered = [catalog[key] for key in sorted(catalog, key=repr)]
-    prints = [_fingerprint(tool) for tool in ordered]
-    version = _digest("\n".join([_generator(), *prints]).encode())
+    ordered = [catalog[key] for key in sorted(catalog)]
+    version = _digest(f"{_generator()} {_fingerprint(ordered)}".encode())
     store = dest / _STORE
     link = dest / _LINK
     home = store / version
@@ -62,14 +61,14 @@ def write_tree(tools: Sequence[ToolDefinition], dest: Path) -> TreeReport:
         return TreeReport(version, home / _LINK, 0, len(ordered), 0)
     store.mkdir(parents=True, exist_ok=True)
     with _alone(store):
-        return _replace(link, home, ordered, prints)
+        return _replace(link, home, ordered)
 
 
-def _replace(link: Path, home: Path, ordered: list[ToolDefinition], prints: list[str]) -> TreeReport:
+def _replace(link: Path, home: Path, ordered: list[ToolDefinition]) -> TreeReport:
     store, version = home.parent, home.name
     current = _current(link)
     before = _manifest(store / current) if current else {}
-    files = _files(ordered, prints)
+    files = _files(ordered)
     tool_files = {path for path, (_, tool) in files.items() if tool is not None}
     written = sum(before.get(path) != files[path][0] for path in tool_files)
     removed = sum(_is_tool_file(path) and path not in tool_files for path in before)
@@ -95,15 +94,15 @@ def _alone(store: Path) -> Generator[None]:
 _Files = dict[str, tuple[str, ToolDefinition | None]]
 
 
-def _files(ordered: list[ToolDefinition], prints: list[str]) -> _Files:
+def _files(ordered: list[ToolDefinition]) -> _Files:
     """Every file of the tree, with the fingerprint of its text and, for a module, its tool."""
     names = ApiNames.of(ordered)
     generator = _generator()
     files: _Files = {}
     members: dict[str, list[str]] = {}
-    for tool, print_ in zip(ordered, prints, strict=True):
+    for tool in ordered:
         module, function = names.server(tool.server), names.function(tool.server, tool.name)
-        own = _digest(f"{generator} {print_} {module} {function}".encode())
+        own = _digest(f"{generator} {_fingerprint(tool)} {module} {function}".encode())
         files[f"{module}/{function}.py"] = (own, tool)
         members.setdefault(module, []).append(own)
     for module, prints_ in members.items():
@@ -230,12 +229,13 @@ def _generator() -> str:
     return _digest(b"".join(source.read_bytes() for source in sources))
 
 
-def _fingerprint(tool: ToolDefinition) -> str:
+def _fingerprint(definitions: ToolDefinition | list[ToolDefinition]) -> str:
     try:
-        return _digest(msgspec.json.encode(tool))
+        return _digest(msgspec.json.encode(definitions))
     except (TypeError, ValueError, OverflowError, RecursionError):
         # Lone surrogates, huge numbers, endless nesting: slower, but everything has a fingerprint.
-        return _digest(_canonical(msgspec.structs.asdict(tool)))
+        tools = definitions if isinstance(definitions, list) else [definitions]
+        return _digest(_canonical([msgspec.structs.asdict(tool) for tool in tools]))
 
 
 def _canonical(value: Any) -> bytes:
