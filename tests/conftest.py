@@ -10,6 +10,17 @@ from tests.lab import lab_fold
 from toolfold import Toolfold
 
 
+# Folders whose tests look at the whole machine (its processes, its containers): one worker each, one after the other.
+ALONE = ("hostile", "backends")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for folder in ALONE:
+            if folder in item.path.parts:
+                item.add_marker(pytest.mark.xdist_group(folder))
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"

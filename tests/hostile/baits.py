@@ -70,7 +70,12 @@ class Baits:
         return self._start("victim")
 
     def leave_socket(self, path: Path) -> None:
-        self._listen("workspace", socket.AF_UNIX, str(path), stack=self._loose)
+        # By way of the folder's descriptor: the whole path may be longer than a socket's address.
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._listen("workspace", socket.AF_UNIX, f"/proc/self/fd/{folder}/{path.name}", stack=self._loose)
+        finally:
+            os.close(folder)
 
     def reset(self) -> None:
         self.touched.clear()
