@@ -135,6 +135,9 @@ async def docker(settings: SandboxSettings, data_dir: Path) -> Candidate:
 async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Path) -> Candidate:
     from toolfold.sandbox.container import open_container
 
+    if settings.image and settings.packages:
+        message = "`sandbox.packages` are for this Python, and `sandbox.image` brings another one."
+        raise SandboxUnavailable(message, hint="Put the packages into the image, or leave one of the two out.")
     found = await engine.find(name)
     packages = await asyncio.to_thread(install, settings.packages, data_dir)
     backend = await open_container(settings, found, data_dir, packages)

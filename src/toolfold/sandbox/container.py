@@ -177,9 +177,13 @@ class Container:
 
     def _limits(self) -> dict[str, int]:
         """For each process. Limits that the kernel counts per user of the whole machine are left to the engine."""
-        return {
+        limits = {
             "RLIMIT_DATA": self._settings.memory,
             "RLIMIT_AS": self._settings.memory + 1024**3,
             "RLIMIT_FSIZE": self._settings.disk,
             "RLIMIT_MEMLOCK": 0,
         }
+        if not self._engine.holds_limits:
+            # A rootless engine: the container is a user namespace of its own, and this counts in there.
+            limits["RLIMIT_NPROC"] = self._settings.processes + _OWN_PROCESSES
+        return limits

@@ -56,7 +56,8 @@ class ContainerCell:
         self._started = False
         self._killed = asyncio.Event()
         self._ended: asyncio.Task[str] | None = None
-        self._out_of_memory = False
+        self._broken: LimitExceeded | None = None
+        self._budget = float("inf")
         self._processes: Processes | None = None
         self._tasks = [asyncio.create_task(work) for work in (self._deliver(), self._listen())]
 
@@ -92,7 +93,7 @@ class ContainerCell:
             return f"{self._engine.name} said: {said[-400:]}"
         if code == _KILLED and not self._killed.is_set():
             # The kernel took our first process when it looked for memory: nobody else kills it.
-            self._out_of_memory = True
+            self._broken = self._broken or self._too_much_memory()
         return in_words(code)
 
     async def _gone(self) -> None:
@@ -155,7 +156,7 @@ class ContainerCell:
                 self._said = (self._said + data)[-_SAID:]
             await _send(self._printed, data)
         elif kind == _OUT_OF_MEMORY:
-            self._out_of_memory = True
+            self._broken = self._broken or self._too_much_memory()
         else:
             raise OSError("not a record of ours")
 
@@ -172,6 +173,9 @@ class ContainerCell:
 
     def begin(self, seconds: float) -> None:
         self.resume()
+        if self._processes is not None and not self._engine.holds_limits:
+            used = self._processes.use(self._settings.memory).cpu
+            self._budget = used + seconds * self._settings.cpu
 
     def pause(self) -> None:
         if self._processes is not None:
@@ -188,12 +192,23 @@ class ContainerCell:
         return self._processes.pids() if self._processes is not None else []
 
     def exceeded(self) -> LimitExceeded | None:
-        limit = self._settings.memory
-        if not self._out_of_memory and not self._engine.limits_memory and self._processes is not None:
-            self._out_of_memory = self._processes.use(limit).memory > limit
-        if not self._out_of_memory:
-            return None
-        message = f"The program and everything it started used more than {limit:,} bytes of memory."
+        if self._broken is None and not self._engine.holds_limits and self._processes is not None:
+            self._broken = self._measured(self._processes)
+        return self._broken
+
+    def _measured(self, processes: Processes) -> LimitExceeded | None:
+        """What the engine does not hold is measured."""
+        use = processes.use(self._settings.memory)
+        if use.memory > self._settings.memory:
+            return self._too_much_memory()
+        if use.cpu > self._budget:
+            cores = f"{self._settings.cpu:g} core(s)"
+            message = f"The program used more processor time than {cores} give within its time."
+            return LimitExceeded(message, limit="sandbox.cpu")
+        return None
+
+    def _too_much_memory(self) -> LimitExceeded:
+        message = f"The program and everything it started used more than {self._settings.memory:,} bytes of memory."
         return LimitExceeded(message, limit="sandbox.memory")
 
 

@@ -30,8 +30,9 @@ class Engine:
     command: str
     version: str
     rootless: bool
-    limits_memory: bool
-    """False for a rootless engine on cgroups of version 1: it takes the option and ignores it."""
+    holds_limits: bool
+    """False for a rootless engine on cgroups of version 1: it takes limits on memory, processes and processor time,
+    and ignores them."""
     remapped: bool
     """Docker's daemon maps users for every container; then a mounted folder is not writable unless told otherwise."""
 
@@ -111,7 +112,7 @@ def _podman(command: str, told: str) -> Engine:
     info = msgspec.json.decode(told, type=_PodmanInfo)
     rootless = info.host.security.rootless
     held = not rootless or info.host.cgroup_version != "v1"
-    return Engine("podman", command, info.version.version, rootless=rootless, limits_memory=held, remapped=False)
+    return Engine("podman", command, info.version.version, rootless=rootless, holds_limits=held, remapped=False)
 
 
 def _docker(command: str, told: str) -> Engine:
@@ -127,7 +128,7 @@ def _docker(command: str, told: str) -> Engine:
         command,
         info.server_version,
         rootless=rootless,
-        limits_memory=info.memory_limit,
+        holds_limits=info.memory_limit,
         remapped=remapped and not rootless,
     )
 
