@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,20 @@ from toolfold import Toolfold
 ALONE = ("hostile", "backends")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        for folder in ALONE:
-            if folder in item.path.parts:
-                item.add_marker(pytest.mark.xdist_group(folder))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests share a worker, and so do a folder's that look at the whole machine.
+
+    `--dist loadgroup` does not group under pytest 9.2: xdist marks groups in a field that pytest no longer reads.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return next((folder for folder in ALONE if f"/{folder}/" in file), file)
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

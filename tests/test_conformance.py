@@ -22,7 +22,7 @@ from tests.third_party import data_dir, serving_http
 from toolfold import Toolfold
 from toolfold.session.events import Progress
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.anyio
 
 HERE = Path(__file__).parent / "conformance"
 SERVER: dict[str, Any] = SCENARIOS["server"]

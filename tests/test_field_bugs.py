@@ -104,7 +104,7 @@ from tests.upstream_lab import AWKWARD, POLITE, eventually
 from toolfold import Toolfold
 from toolfold.session.events import Event, RunResult, ToolCall
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("field-bugs")]
+pytestmark = pytest.mark.anyio
 
 HERE = Path(__file__).parent
 Entries = Callable[[], list[dict[str, Any]]]

@@ -13,7 +13,7 @@ import pytest
 from tests.lab import LAB
 from tests.third_party import data_dir, npm_program, run, serve_command, serving_http
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("inspector")]
+pytestmark = pytest.mark.anyio
 
 ADD = "from servers.lab import add\nprint((await add(a=1, b=2))['sum'])"
 Ask = Callable[..., Awaitable[tuple[int, Any]]]

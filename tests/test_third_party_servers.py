@@ -14,7 +14,7 @@ from tests.third_party import data_dir, npm_program, python_program, server
 from toolfold import Toolfold
 from toolfold.session.events import Finished, Progress, RunResult, ToolCall
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("third-party-servers")]
+pytestmark = pytest.mark.anyio
 
 
 class Five(NamedTuple):
