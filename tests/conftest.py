@@ -10,7 +10,6 @@ import pytest
 from tests.lab import lab_fold
 from toolfold import Toolfold
 
-
 # Folders whose tests look at the whole machine (its processes, its containers): one worker each, one after the other.
 ALONE = ("hostile", "backends")
 
@@ -21,7 +20,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     `--dist loadgroup` does not group under pytest 9.2: xdist marks groups in a field that pytest no longer reads.
     """
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
