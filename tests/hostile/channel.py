@@ -177,8 +177,7 @@ CHANNEL = [
         "calls a tool that is not in the catalog",
         """
         raw(frame({**CALL, "server": "root", "tool": "shell"}))
-        reply = channel().receive()
-        assert "error" in reply, reply
+        assert b"error" in _sock.recv(10_000)
         """,
         "",
     ),
@@ -187,7 +186,9 @@ CHANNEL = [
         "uses numbers that no counter reaches",
         """
         raw(frame({**CALL, "id": -1}) + frame({**CALL, "id": 10**30}))
-        assert {channel().receive()["id"] for _ in range(2)} == {-1, 10**30}
+        replies = b""
+        while not (b"-1" in replies and str(10**30).encode() in replies):
+            replies += _sock.recv(10_000)
         """,
         "",
     ),

@@ -116,7 +116,7 @@ class FrameReader:
         """Whether a frame has begun and not ended."""
         return bool(self._chunks)
 
-    def feed(self, data: bytes) -> list[tuple[Message, int]]:
+    def feed(self, data: bytes | memoryview) -> list[tuple[Message, int]]:
         """The messages that are complete now, each with its length in bytes."""
         self._chunks += data
         if len(self._chunks) < self._needed:

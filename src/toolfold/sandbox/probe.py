@@ -25,8 +25,10 @@ from toolfold.sandbox.sandbox import Sandbox
 
 _SECONDS = 20.0
 _SETTINGS = SandboxSettings(output=1_000_000)
-_ENVIRONMENT = {"HOME", "USER", "LANG", "LC_CTYPE", "TZ", "PATH", "LD_LIBRARY_PATH", "HOSTNAME", "PWD", "container"}
-_ENVIRONMENT |= {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+_ENVIRONMENT = {"HOME", "USER", "LANG", "LC_CTYPE", "TZ", "PATH", "LD_LIBRARY_PATH", "HOSTNAME", "PWD", "container"} | {
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+}
 """Names a cell's environment may have. Anything else came from the host."""
 _PROCESSES = 8
 """An init and its threads, perhaps an engine's helper, and the program."""

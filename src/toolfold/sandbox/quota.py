@@ -1,8 +1,9 @@
 """How much a room's files take, watched while a program runs.
 
-Plain folders have no quota of their own. So that watching is cheap, the file system's free space is asked first, which
-costs microseconds; only when that fell by a part of what is left is the room measured, file by file. Files that were
-deleted and are still open count as well.
+Plain folders have no quota of their own. So that watching is cheap, two questions that cost microseconds are asked
+first: how much the file system has free, and how much the program's processes have written. Only when one of them says
+that half of what was left may be used is the room measured, file by file. Files that were deleted and are still open
+count as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolfold.errors import LimitExceeded
+from toolfold.sandbox.processes import read_small
 from toolfold.sandbox.protocol import Room
 
 _BYTES_PER_FILE = 10_000
@@ -24,7 +26,15 @@ _DEEPEST = 100
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK = 512
 _WITHOUT_HINT = 1.0
-"""Seconds after which a room is measured although the file system's free space gives no reason to."""
+"""Seconds after which a room is measured although nothing gives reason to."""
+_BYTES_A_SECOND = 4e9 * max(2, os.cpu_count() or 2)
+_FILES_A_SECOND = 100_000 * max(2, os.cpu_count() or 2)
+"""What programs cannot do faster: runs too short to matter are not even asked about."""
+_TIME_TO_FILL = 0.2
+"""Seconds in which nobody makes as many files as a room may hold."""
+
+Processes = Callable[[], list[int]]
+"""The numbers of the program's processes; an empty list where they cannot be seen."""
 
 
 @dataclass(frozen=True)
@@ -44,30 +54,49 @@ class Quota:
         self._held = Held(0, 0) if empty else None
         self._allowed = Held(limit, self._files)
         self._free = (0, 0)
-        self._measured = 0.0
+        self._written = 0
+        self._begun = self._measured = self._looked = 0.0
+        self._unseen = 0.0
         self._took = 0.0
 
     def begin(self) -> None:
         """A run begins."""
+        self._begun = self._measured = self._looked = time.monotonic()
         self._free = self._ask()
-        self._measured = time.monotonic()
         held = self._held or Held(0, 0)
         self._allowed = Held(max(self._limit, held.bytes), max(self._files, held.files))
 
-    def suspicious(self) -> bool:
-        """Whether the room must be measured now. Costs microseconds."""
-        if self._held is None:
-            return True
+    def suspicious(self, processes: Processes) -> bool:
+        """Whether the room must be measured now."""
         now = time.monotonic()
-        if now - self._measured > max(_WITHOUT_HINT, 20 * self._took):
+        self._unseen, self._looked = 0.0, now
+        if self._held is None or now - self._measured > max(_WITHOUT_HINT, 20 * self._took):
             return True
-        free_bytes, free_files = self._ask()
-        used = Held(self._held.bytes + self._free[0] - free_bytes, self._held.files + self._free[1] - free_files)
-        return used.bytes > self._threshold(self._held.bytes, self._allowed.bytes) or used.files > self._threshold(
-            self._held.files, self._allowed.files
+        free = self._ask()
+        size = max(self._free[0] - free[0], _written(processes()) - self._written)
+        return self._too_much(self._held, size, self._free[1] - free[1])
+
+    def unsure(self, processes: Processes) -> bool:
+        """The same at a run's end. What others free meanwhile hides what this run took, if it had the time to."""
+        now = time.monotonic()
+        self._unseen += now - self._looked
+        if self._held is not None and not self._too_much(
+            self._held, int(self._unseen * _BYTES_A_SECOND), int(self._unseen * _FILES_A_SECOND)
+        ):
+            return False
+        return now - self._begun > max(_TIME_TO_FILL, 20 * self._took) or self.suspicious(processes)
+
+    def _too_much(self, held: Held, size: int, files: int) -> bool:
+        """Whether half of what was left may be used by now."""
+        return any(
+            grown > max((allowed - had) // 2, allowed // 64)
+            for grown, had, allowed in (
+                (size, held.bytes, self._allowed.bytes),
+                (files, held.files, self._allowed.files),
+            )
         )
 
-    def measure(self, processes: Callable[[], list[int]]) -> LimitExceeded | None:
+    def measure(self, processes: Processes) -> LimitExceeded | None:
         """Count everything; the error when it is too much. `processes` may hold deleted files open."""
         begun = time.monotonic()
         held = self._count(processes)
@@ -76,7 +105,9 @@ class Quota:
             self._allowed = Held(max(self._limit, held.bytes), max(self._files, held.files))
         self._held = held
         self._free = self._ask()
-        self._measured = time.monotonic()
+        self._written = _written(processes())
+        self._measured = self._looked = time.monotonic()
+        self._unseen = 0.0
         self._took = self._measured - begun
         if held.bytes > self._allowed.bytes:
             message = f"The program's files take {held.bytes:,} bytes; {self._limit:,} are allowed."
@@ -88,10 +119,6 @@ class Quota:
             return None
         return LimitExceeded(message, limit="sandbox.disk")
 
-    def _threshold(self, held: int, allowed: int) -> int:
-        """Measure again when half of what was left may be used."""
-        return held + max((allowed - held) // 2, allowed // 64)
-
     def _ask(self) -> tuple[int, int]:
         try:
             told = os.statvfs(self._room.workspace)
@@ -99,7 +126,7 @@ class Quota:
             return (0, 0)
         return told.f_bfree * told.f_frsize, told.f_ffree
 
-    def _count(self, processes: Callable[[], list[int]]) -> Held:
+    def _count(self, processes: Processes) -> Held:
         counted = _Count(self._allowed)
         for folder in (self._room.workspace, self._room.skills):
             counted.folder(folder)
@@ -183,6 +210,22 @@ class _Count:
 
     def _enough(self) -> bool:
         return self.bytes > self._allowed.bytes or self.files > self._allowed.files or self.deepest > _DEEPEST
+
+
+def _written(pids: list[int]) -> int:
+    """Bytes that the processes, and those of their children that have ended, have written to disks."""
+    total = 0
+    # The sandbox's process 1 inherits the counts of orphans.
+    for pid in {*pids, *(_parent(pid) for pid in pids[:1])}:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            total += int(read_small(f"/proc/{pid}/io").partition(b"\nwrite_bytes: ")[2].split()[0])
+    return total
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
+    return 0
 
 
 def _open_folder(path: str | Path, parent: int | None) -> int:

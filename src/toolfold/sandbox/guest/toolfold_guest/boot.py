@@ -66,15 +66,13 @@ def main() -> None:
     gc.freeze()
     channel.send({"t": "ready"})
     while True:
-        frame = channel.receive()
-        if frame.get("t") != "run":
+        order = channel.next_order()
+        if order["t"] != "run":
             continue
-        channel.listening = True
-        done = programs.run(frame["code"])
+        done = programs.run(order["code"])
         done["error"] = _shortened(done["error"])
         output.flush()
         try:
             channel.send({"t": "done", **done, "names": _names(programs)})
         except ValueError:
             channel.send({"t": "done", "error": done["error"], "names": _names(programs), "shown": _TOO_LARGE})
-        channel.listening = False

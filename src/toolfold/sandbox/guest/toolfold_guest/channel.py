@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import queue
 import socket
 import struct
 import sys
@@ -29,80 +30,137 @@ class ToolError(Exception):
         self.code = code
 
 
-_Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_ENDED: dict[str, Any] = {"error": {"message": "the run that this belongs to has ended", "code": "ended"}}
+
+
+class _Waiter:
+    """One open request. The reply is put down first and told after; whoever asks looks after it said how to tell."""
+
+    __slots__ = ("future", "loop", "reply")
+
+    def __init__(self) -> None:
+        self.reply: dict[str, Any] | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.future: asyncio.Future[Any] | None = None
+
+    def put(self, reply: dict[str, Any]) -> None:
+        self.reply = reply
+        loop, future = self.loop, self.future
+        if loop is None or future is None or loop.is_closed():
+            return
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if loop is running:
+            _resolve(future, reply)
+        else:
+            loop.call_soon_threadsafe(_resolve, future, reply)
 
 
 class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self._number = sock.fileno()
         self._send_lock = threading.Lock()
+        # Whoever holds this reads for everybody, and hands out what it read before it lets go.
         self._read_lock = threading.Lock()
         self._ids = itertools.count(1)
         self._buffer = bytearray()
+        self._incoming = memoryview(bytearray(1 << 16))
         self._waiting: dict[int, _Waiter] = {}
-        self._answers: dict[int, dict[str, Any]] = {}
+        self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._attached: list[asyncio.AbstractEventLoop] = []
         self.before_send: Callable[[], None] = lambda: None
         self.longest = 1 << 62
         """Bytes of one frame that the host takes."""
-        self.listening = True
-        """Whether the host expects anything now. Between runs a frame would end the sandbox."""
+        self._listening = True
+
+    # Between runs
+
+    def next_order(self) -> dict[str, Any]:
+        """Block for what the host wants next. The host going away ends the process: nobody is left to work for."""
+        self._listening = False
+        self._give_up()
+        while True:
+            if self._read_lock.acquire(blocking=False):
+                try:
+                    while self._orders.empty():
+                        self._read()
+                finally:
+                    self._read_lock.release()
+            try:
+                # A thread that the last run left behind may be the one that reads.
+                order = self._orders.get(timeout=0.05)
+            except queue.Empty:
+                continue
+            self._listening = True
+            return order
+
+    def _give_up(self) -> None:
+        """Nobody answers what an ended run has asked for."""
+        for waiter in [*self._waiting.values()]:
+            if waiter.reply is None:
+                waiter.put(_ENDED)
 
     # Sending
 
     def send(self, frame: dict[str, Any]) -> None:
         self.before_send()
-        body = json.dumps(frame, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         # JSON has no way to write half of a character pair, which is what names of odd files are made of.
-        data = body.encode("utf-8", "replace")
+        data = _encode(frame).encode("utf-8", "replace")
         if len(data) > self.longest:
             raise ValueError(f"{len(data):,} bytes in one message; the limit is `sandbox.message` ({self.longest:,})")
-        if not self.listening:
-            raise ToolError("the run that this belongs to has ended", code="ended")
+        if not self._listening:
+            # A frame between runs would end the sandbox.
+            raise ToolError(_ENDED["error"]["message"], code="ended")
         with self._send_lock:
             self._sock.sendall(_HEADER.pack(len(data)) + data)
 
     async def request(self, frame: dict[str, Any]) -> Any:
-        """Send a request and wait for its reply without blocking the loop."""
+        """Send a request and wait for its reply without holding up anything else in the loop."""
         loop = asyncio.get_running_loop()
         self._attach(loop)
         number = next(self._ids)
-        future: asyncio.Future[Any] = loop.create_future()
-        self._waiting[number] = (loop, future)
         frame["id"] = number
+        waiter = self._waiting[number] = _Waiter()
         try:
             self.send(frame)
-            reply = await future
+            self._read_while_idle(loop, waiter)
+            if waiter.reply is None:
+                waiter.loop, waiter.future = loop, loop.create_future()
+                if waiter.reply is None:
+                    return _unpack(await waiter.future)
+            return _unpack(waiter.reply)
         finally:
-            self._waiting.pop(number, None)
-        return _unpack(reply)
+            del self._waiting[number]
 
     def request_now(self, frame: dict[str, Any]) -> Any:
         """Send a request and block until its reply: for plain synchronous code."""
         number = next(self._ids)
         frame["id"] = number
-        self._answers[number] = {}
+        waiter = self._waiting[number] = _Waiter()
         try:
             self.send(frame)
-            while not self._answers[number]:
-                self._deliver(self.receive())
-            return _unpack(self._answers[number])
+            while waiter.reply is None:
+                with self._read_lock:
+                    if waiter.reply is None:
+                        self._read()
+            return _unpack(waiter.reply)
         finally:
-            self._answers.pop(number, None)
+            del self._waiting[number]
 
     # Receiving
 
-    def receive(self) -> dict[str, Any]:
-        """Block for the next frame. The host going away ends the process: nobody is left to work for."""
-        with self._read_lock:
-            while True:
-                frame = self._next_frame()
-                if frame is not None:
-                    return frame
-                data = self._sock.recv(1 << 18)
-                if not data:
-                    raise SystemExit(0)
-                self._buffer += data
+    def _read(self, flags: int = 0) -> None:
+        """Read what there is and hand it out. The reading lock is held."""
+        size = self._sock.recv_into(self._incoming, 0, flags)
+        if not size:
+            raise SystemExit(0)
+        self._buffer += self._incoming[:size]
+        while (frame := self._next_frame()) is not None:
+            self._deliver(frame)
 
     def _next_frame(self) -> dict[str, Any] | None:
         if len(self._buffer) < 4:
@@ -110,52 +168,59 @@ class Channel:
         (size,) = _HEADER.unpack_from(self._buffer)
         if len(self._buffer) < 4 + size:
             return None
-        body = bytes(memoryview(self._buffer)[4 : 4 + size])
+        body = self._buffer[4 : 4 + size].decode()
         del self._buffer[: 4 + size]
         return json.loads(body)
+
+    def _read_while_idle(self, loop: Any, waiter: _Waiter) -> None:
+        """While the loop has nothing else to do, wait here for the reply: that saves it two rounds.
+
+        The loop's own selector is asked, so that whatever else happens meanwhile is noticed and left to the loop.
+        """
+        try:
+            selector, ready, scheduled = loop._selector, loop._ready, loop._scheduled
+        except AttributeError:
+            return
+        while not ready and waiter.reply is None and self._read_lock.acquire(blocking=False):
+            try:
+                left = scheduled[0].when() - loop.time() if scheduled else None
+                if left is not None and left <= 0:
+                    return
+                events = selector.select(left)
+                if len(events) == 1 and events[0][0].fd == self._number:
+                    self._read(socket.MSG_DONTWAIT)
+                else:
+                    loop._process_events(events)
+                    return
+            except BlockingIOError:
+                pass
+            finally:
+                self._read_lock.release()
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop in self._attached:
             return
         self._attached = [known for known in self._attached if not known.is_closed()]
-        loop.add_reader(self._sock.fileno(), self._on_readable)
+        loop.add_reader(self._number, self._on_readable)
         self._attached.append(loop)
 
     def _on_readable(self) -> None:
         if not self._read_lock.acquire(blocking=False):
             return
-        frames: list[dict[str, Any]] = []
         try:
-            data = self._sock.recv(1 << 18, socket.MSG_DONTWAIT)
-            if not data:
-                raise SystemExit(0)
-            self._buffer += data
-            while (frame := self._next_frame()) is not None:
-                frames.append(frame)
+            self._read(socket.MSG_DONTWAIT)
         except BlockingIOError:
             pass
         finally:
             self._read_lock.release()
-        for frame in frames:
-            self._deliver(frame)
 
     def _deliver(self, frame: dict[str, Any]) -> None:
-        number = frame.get("id", 0)
-        if number in self._answers:
-            self._answers[number] = frame
+        if "t" in frame:
+            self._orders.put(frame)
             return
-        waiter = self._waiting.get(number)
-        if waiter is None:
-            return
-        loop, future = waiter
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            running = None
-        if loop is running:
-            _resolve(future, frame)
-        elif not loop.is_closed():
-            loop.call_soon_threadsafe(_resolve, future, frame)
+        waiter = self._waiting.get(frame["id"])
+        if waiter is not None:
+            waiter.put(frame)
 
 
 def _resolve(future: asyncio.Future[Any], frame: dict[str, Any]) -> None:
