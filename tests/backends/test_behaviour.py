@@ -180,6 +180,27 @@ except ToolError as error:
         assert len(ran.error) < 2000
         assert await box.printed("print('alive')") == "alive\n"
 
+    @pytest.mark.parametrize(
+        "call",
+        [
+            "progress('half', 'much')",
+            "progress('half', float('nan'))",
+            "search_tools(5)",
+            "search_tools('x', limit='many')",
+            "await call_mcp_tool(5)",
+            "await call_mcp_tool('mcp__lab__echo', ['a', 'list'])",
+            "await call_mcp_tool('mcp__lab__echo', {'text': {1, 2}})",
+            "await read_resource(5, 'file://a')",
+            "await get_prompt('lab', None)",
+        ],
+    )
+    async def test_a_wrong_type_is_an_error_of_the_program_and_nothing_is_asked(self, box: Box, call: str) -> None:
+        names = "call_mcp_tool, get_prompt, progress, read_resource, search_tools"
+        ran = await box.run(f"from toolfold import {names}\n{call}")
+        assert "line 2: " in ran.error
+        assert "TypeError: " in ran.error
+        assert (ran.failure, ran.host.calls, ran.host.reported) == (None, [], [])
+
     async def test_an_empty_program_ends_well(self, box: Box) -> None:
         for code in ("", "\n\n", "# nothing"):
             ran = await box.run(code)

@@ -150,6 +150,7 @@ class Container:
             "name": name,
             "environment": {**_ENVIRONMENT, **self.image.environment},
             "limits": self._limits(),
+            "message": self._settings.message,
             "filters": self._filters,
             "paths": [f"/opt/packages/{number}" for number in range(len(self._packages))],
         }

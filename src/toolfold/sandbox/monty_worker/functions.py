@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from pydantic_monty import ClassInstance, ExternalModule
 
+from toolfold.sandbox.guest.toolfold_guest import frames
 from toolfold.sandbox.guest.toolfold_guest.api import Tool as Hit
 from toolfold.sandbox.guest.toolfold_guest.channel import Channel, ToolError
 from toolfold.sandbox.guest.toolfold_guest.results import File, part_value, to_value
@@ -54,15 +55,15 @@ class Functions:
             return None
         match word:
             case "call_mcp_tool" | "call_tool":
-                return Function(self._call_named, awaited=True)
+                return Function(self.call_mcp_tool, awaited=True)
             case "read_resource":
-                return Function(self._read_resource, awaited=True)
+                return Function(self.read_resource, awaited=True)
             case "get_prompt":
-                return Function(self._get_prompt, awaited=True)
+                return Function(self.get_prompt, awaited=True)
             case "search_tools":
-                return Function(self._search, awaited=False)
+                return Function(self.search_tools, awaited=False)
             case "progress":
-                return Function(self._progress, awaited=False)
+                return Function(self.progress, awaited=False)
             case "get_client":
                 return Function(_get_client, awaited=False)
             case "save_skill":
@@ -87,30 +88,27 @@ class Functions:
     async def _request(self, frame: dict[str, Any], what: str) -> Any:
         try:
             return await self._channel.request(frame)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise TypeError(f"{what}: arguments must be plain JSON data ({error})") from None
 
-    async def _call_named(self, name: str, arguments: dict[str, Any] | None = None, /, **keywords: Any) -> Any:
-        frame = {"t": "call_named", "name": name, "arguments": {**(arguments or {}), **keywords}}
-        reply = await self._request(frame, name)
+    async def call_mcp_tool(self, name: str, arguments: dict[str, Any] | None = None, /, **keywords: Any) -> Any:
+        reply = await self._request(frames.call_named(name, arguments, keywords), name)
         return _inside(to_value(reply, reply.get("server", ""), reply.get("tool", name)))
 
-    async def _read_resource(self, server: str, uri: str) -> Any:
-        parts = await self._request({"t": "resource", "server": server, "uri": uri}, "read_resource")
+    async def read_resource(self, server: str, uri: str) -> Any:
+        parts = await self._request(frames.resource(server, uri), "read_resource")
         values = [part_value(part, "resource") for part in parts]
         return _inside(values[0] if len(values) == 1 else values)
 
-    async def _get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> Any:
-        frame = {"t": "prompt", "server": server, "name": name, "arguments": arguments or {}}
-        return await self._request(frame, "get_prompt")
+    async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> Any:
+        return await self._request(frames.prompt(server, name, arguments), "get_prompt")
 
-    async def _search(self, query: str = "", detail: str = "with_description", limit: int | None = None) -> Any:
-        frame = {"t": "search", "query": query, "detail": detail, "limit": limit}
-        reply = await self._request(frame, "search_tools")
+    async def search_tools(self, query: str = "", detail: str = "with_description", limit: int | None = None) -> Any:
+        reply = await self._request(frames.search(query, detail, limit), "search_tools")
         return [ClassInstance(Hit(hit), eager_attrs="all") for hit in reply["hits"]]
 
-    async def _progress(self, text: str = "", fraction: float | None = None) -> None:
-        self._channel.send({"t": "progress", "text": str(text)[:500], "fraction": fraction})
+    async def progress(self, text: str = "", fraction: float | None = None) -> None:
+        self._channel.send(frames.progress(text, fraction))
 
     async def _help(self, what: Any = "") -> None:
         tool = self._tree.tool(what) if isinstance(what, str) and what.startswith("servers.") else None

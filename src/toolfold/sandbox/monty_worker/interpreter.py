@@ -99,8 +99,10 @@ class Interpreter:
         """Execute and describe how it ended: `value`, `shown`, `error`, `names`."""
         try:
             tree = ast.parse(code, "program.py")
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+        except (SyntaxError, ValueError) as problem:
             return self._ended(describe_python(problem, "program.py"))
+        except (RecursionError, MemoryError):
+            return self._ended("SyntaxError: the program is nested too deeply")
         await self._follow_tree()
         self._calls.clear()
         self._tool_errors.clear()
@@ -216,9 +218,10 @@ class Interpreter:
             if call.task is None:
                 call.task = asyncio.ensure_future(_begin(call.start))
         tasks = {call.task: number for number, call in waited.items() if call.task is not None}
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0)  # those that end at the same time are told at the same time
         answers: dict[int, monty.ExternalSettledResult] = {}
-        for task in done:
+        for task in [task for task in tasks if task.done()]:
             call = self._calls.pop(tasks[task])
             function = Function(call.start, awaited=True, server=call.server, tool=call.tool)
             answers[tasks[task]] = await self._outcome(task, function)
@@ -233,9 +236,11 @@ class Interpreter:
             self._tool_errors[str(error)] = where or (f"{function.server}.{function.tool}" if function.server else "")
             return {"exc_type": source.STAND_IN, "message": str(error)}
         except (TypeError, ValueError) as error:
-            return {"exc_type": "TypeError", "message": str(error)}
+            return {"exc_type": "TypeError", "message": str(error).removeprefix(f"{Functions.__name__}.")}
         except OSError as error:
             return {"exc_type": "OSError", "message": f"the result could not be kept in workspace/: {error.strerror}"}
+        except Exception as error:  # whatever it was, it is this call that failed and not the sandbox
+            return {"exc_type": "RuntimeError", "message": f"{type(error).__name__}: {error}"}
 
     async def _forget_calls(self) -> list[str]:
         """Calls that nobody awaited end with the program."""

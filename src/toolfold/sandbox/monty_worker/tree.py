@@ -68,7 +68,9 @@ class Tree:
     def tool(self, path: str) -> Tool | None:
         """The tool that agent code knows as `servers.SERVER.NAME`."""
         if path not in self._tools:
-            _, server, name = path.split(".")
+            _, server, name = path.split(".") if path.count(".") == 2 else ("", "", "")
+            if not server.isidentifier() or not name.isidentifier():
+                return None
             found = _read(self._servers / server / f"{name}.py", name)
             if found is None:
                 return None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+from . import frames
 from .channel import ToolError, channel, open_channel
 from .results import File, part_value, to_value
 
@@ -59,7 +60,7 @@ class SearchResults(list[Tool]):
 
 def search_tools(query: str = "", detail: str = "with_description", limit: int | None = None) -> SearchResults:
     """Find tools, resources and prompts by what they do. `detail`: name_only, with_description or full."""
-    reply = channel().request_now({"t": "search", "query": query, "detail": detail, "limit": limit})
+    reply = channel().request_now(frames.search(query, detail, limit))
     results = SearchResults(Tool(hit) for hit in reply["hits"])
     results.text = reply["text"]
     return results
@@ -67,14 +68,13 @@ def search_tools(query: str = "", detail: str = "with_description", limit: int |
 
 async def call_mcp_tool(name: str, arguments: dict[str, Any] | None = None, /, **keywords: Any) -> Any:
     """Call a tool by its full name, for example `mcp__github__create_issue`."""
-    frame = {"t": "call_named", "name": name, "arguments": {**(arguments or {}), **keywords}}
-    reply = await channel().request(frame)
+    reply = await channel().request(frames.call_named(name, arguments, keywords))
     return to_value(reply, reply.get("server", ""), reply.get("tool", name))
 
 
 async def read_resource(server: str, uri: str) -> Any:
     """A resource's content: text as `str` (JSON parsed), bytes as `File`."""
-    parts = await channel().request({"t": "resource", "server": server, "uri": uri})
+    parts = await channel().request(frames.resource(server, uri))
     stem = re.sub(r"\W+", "_", uri)[-40:] or "resource"
     values = [part_value(part, stem) for part in parts]
     return values[0] if len(values) == 1 else values
@@ -82,13 +82,12 @@ async def read_resource(server: str, uri: str) -> Any:
 
 async def get_prompt(server: str, name: str, arguments: dict[str, str] | None = None) -> list[dict[str, Any]]:
     """A prompt's messages: `[{"role": …, "content": …}]`."""
-    frame = {"t": "prompt", "server": server, "name": name, "arguments": arguments or {}}
-    return await channel().request(frame)
+    return await channel().request(frames.prompt(server, name, arguments))
 
 
 def progress(text: str = "", fraction: float | None = None) -> None:
     """Tell the person who waits how far the program is; the model does not see it."""
-    channel().send({"t": "progress", "text": str(text)[:500], "fraction": fraction})
+    channel().send(frames.progress(text, fraction))
 
 
 def save_skill(function: Callable[..., Any] | str, name: str | None = None, description: str | None = None) -> str:
