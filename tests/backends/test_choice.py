@@ -269,3 +269,11 @@ class TestFixes:
         docker.write_text("#!/bin/sh\necho 'not json'\n")
         with pytest.raises(SandboxUnavailable, match="did not describe itself"):
             await engine.find("docker")
+
+
+def test_the_page_about_backends_has_a_part_for_each() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "backends.md").read_text(encoding="utf-8")
+    for name in choosing.backends():
+        part = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        assert "**Adds:**" in part, name
+        assert "**Lacks:**" in part, name
