@@ -16,6 +16,8 @@ from toolfold.sandbox.monty_worker.functions import Functions
 from toolfold.sandbox.monty_worker.interpreter import Interpreter
 from toolfold.sandbox.monty_worker.tree import Tree
 
+_TOO_LARGE = "(a value that is too large to be shown; print a part of it)"
+
 
 def main() -> NoReturn:
     try:
@@ -34,6 +36,7 @@ def _serve(options: dict[str, object]) -> None:
     os.chdir(room)
     channel = open_channel(int(str(options["channel"])))
     channel.before_send = sys.stdout.flush
+    channel.longest = int(str(options["message"]))
 
     def say(words: str) -> None:
         sys.stdout.write(words)
@@ -54,7 +57,11 @@ def _serve(options: dict[str, object]) -> None:
     loop.run_until_complete(interpreter.open())
     channel.send({"t": "ready"})
     while True:
-        frame = channel.receive()
-        if frame.get("t") == "run":
-            done = loop.run_until_complete(interpreter.run(frame["code"], say))
+        order = channel.next_order()
+        if order["t"] != "run":
+            continue
+        done = loop.run_until_complete(interpreter.run(order["code"], say))
+        try:
             channel.send({"t": "done", **done})
+        except ValueError:  # longer than one message may be, or a number that JSON does not have
+            channel.send({"t": "done", "error": done["error"], "names": done["names"], "shown": _TOO_LARGE})
