@@ -171,8 +171,9 @@ class TestChoice:
         ways(bubblewrap=[offer(Bare())], container=[refuse("no engine")], monty=[offer(real.backend)])
         choice = await choose(SandboxSettings(), tmp_path)
         assert choice.backend is real.backend
-        assert "does not hold" in choice.passed_over[0]
-        assert choice.passed_over[1] == "no engine"
+        first, second = choice.passed_over
+        assert "does not hold" in first.message
+        assert second.message == "no engine"
 
     async def test_a_named_backend_is_never_replaced(
         self, tmp_path: Path, runtime_dir: Path, ways: Callable[..., None]

@@ -14,7 +14,7 @@ from toolfold.errors import ToolfoldError, UpstreamError, UpstreamIsToolfold
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
 
-_PROBE = "import os\nfrom toolfold import search_tools\nprint('ran as', os.getpid(), len(search_tools('')))"
+_PROBE = "from toolfold import search_tools\nprint('ran', len(search_tools('')))"
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,15 +114,23 @@ async def _servers(fold: Toolfold) -> list[Line]:
 
 
 async def _sandbox(fold: Toolfold) -> list[Line]:
+    from toolfold.sandbox.choose import choose
+
     try:
-        choice = await fold.choice()
+        # What holds now, whatever was proved and remembered before.
+        choice = await choose(fold.settings.sandbox, fold.settings.data_dir, live=True)
         result = await fold.run(_PROBE, timeout=20)
     except ToolfoldError as error:
         return [Line(topic="sandbox", name="no sandbox", state="bad", detail=error.message, todo=error.hint)]
     if not result.success:
         return [Line(topic="sandbox", name=choice.backend.name, state="bad", detail=result.error or "")]
     ran = f"a program ran in {result.execution_time_ms:.1f} ms"
-    return [Line(topic="sandbox", name=choice.backend.name, state="ok", detail=f"{choice.evidence}; {ran}")]
+    lines = [Line(topic="sandbox", name=choice.backend.name, state="ok", detail=f"{choice.evidence}; {ran}")]
+    for reason in choice.passed_over:
+        lines.append(
+            Line(topic="sandbox", name="a stronger one", state="warning", detail=reason.message, todo=reason.hint)
+        )
+    return lines
 
 
 def _show(lines: list[Line]) -> None:

@@ -43,7 +43,7 @@ class Choice:
     backend: Backend
     evidence: str
     """What was proved, in one line."""
-    passed_over: tuple[str, ...] = ()
+    passed_over: tuple[SandboxUnavailable, ...] = ()
     """Why each stronger backend was not taken."""
 
 
@@ -66,7 +66,7 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
         except SandboxUnavailable as error:
             refused.append(error)
             continue
-        return Choice(candidate.backend, evidence, tuple(str(error) for error in refused))
+        return Choice(candidate.backend, evidence, tuple(refused))
     if len(refused) == 1:
         raise refused[0]
     reasons = " ".join(f"({number}) {error.message}" for number, error in enumerate(refused, start=1))
