@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from toolfold.errors import ToolfoldError, UpstreamError
 from toolfold.session.events import Event, Finished, RunResult
 
 if TYPE_CHECKING:
+    from toolfold.codegen.validation import Validators
     from toolfold.sandbox.choose import Choice
     from toolfold.session.sessions import Sessions
     from toolfold.upstream.fleet import Fleet
@@ -88,7 +90,11 @@ class Toolfold:
         """What matches, best first, with `.text` as the model reads it."""
         await self.listed()
         async with self._catalog_lock:
-            return self.catalog.search(query, detail=detail, limit=limit, explain=explain)
+            answer = self.catalog.search(query, detail=detail, limit=limit, explain=explain)
+        if answer.hits or not self.unlisted:
+            return answer
+        reasons = "\n".join(f"Not available: {str(error)[:200]}" for error in self.unlisted.values())
+        return Answer(answer.hits, answer.total, f"{answer.text}\n{reasons}")
 
     async def run(
         self,
@@ -178,7 +184,6 @@ class Toolfold:
         return await asyncio.shield(self._sessions)
 
     async def _start_sandbox(self) -> Sessions:
-        from toolfold.codegen.validation import Validators
         from toolfold.guards.arguments import Arguments
         from toolfold.guards.limits import Limits
         from toolfold.sandbox.choose import choose
@@ -191,9 +196,8 @@ class Toolfold:
         settings = self.settings.sandbox
         self._choice = await choose(settings, self.settings.data_dir)
         await self._fresh_tree()
-        validators = Validators()
-        checked = Arguments(validators)
-        world = World(self.catalog, self.fleet, validators, self.search, self._on_used)
+        checked = Arguments(self._validators)
+        world = World(self.catalog, self.fleet, self._validators, self.search, self._on_used)
 
         def bridge(output: Output, heard: Callable[[Event], None] | None) -> Bridge:
             limits = Limits(settings.tool_calls, settings.concurrent_calls)
@@ -205,6 +209,12 @@ class Toolfold:
             Pool(self._choice.backend, self._api, rooms, settings)
         )
         return await self._stack.enter_async_context(Sessions(self.settings, pool, rooms, bridge))
+
+    @cached_property
+    def _validators(self) -> Validators:
+        from toolfold.codegen.validation import Validators
+
+        return Validators()
 
     @property
     def _api(self) -> Path:
@@ -227,7 +237,7 @@ class Toolfold:
     def _review(self, code: str) -> str | None:
         from toolfold.review.review import review
 
-        findings = review(code, self.catalog.names, self.catalog.tool)
+        findings = review(code, self.catalog.names, self.catalog.tool, self._validators)
         if not findings:
             return None
         lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]

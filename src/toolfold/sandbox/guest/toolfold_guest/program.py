@@ -16,7 +16,7 @@ import time
 import traceback
 import types
 import warnings
-from typing import Any
+from typing import Any, cast
 
 from .advice import advice
 from .channel import ToolError
@@ -152,7 +152,7 @@ class Programs:
 
     def _find_unawaited(self) -> None:
         for value in list(self._main.__dict__.values()):
-            items: Any = value if isinstance(value, list | tuple) else (value,)
+            items = cast("list[Any]", value if isinstance(value, list | tuple) else [value])
             for item in items[:10_000]:
                 if inspect.iscoroutine(item) and inspect.getcoroutinestate(item) == inspect.CORO_CREATED:
                     self._forget(item)
@@ -209,7 +209,7 @@ def describe(problem: BaseException, filename: str) -> str:
 
 
 def _inner(problem: Any) -> list[BaseException]:
-    return list(problem.exceptions) if isinstance(problem, BaseExceptionGroup) else []
+    return list(cast("Any", problem).exceptions) if isinstance(problem, BaseExceptionGroup) else []
 
 
 def _is_own(filename: str) -> bool:
