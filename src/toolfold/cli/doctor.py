@@ -125,12 +125,12 @@ async def _sandbox(fold: Toolfold) -> list[Line]:
     if not result.success:
         return [Line(topic="sandbox", name=choice.backend.name, state="bad", detail=result.error or "")]
     ran = f"a program ran in {result.execution_time_ms:.1f} ms"
-    lines = [Line(topic="sandbox", name=choice.backend.name, state="ok", detail=f"{choice.evidence}; {ran}")]
-    for reason in choice.passed_over:
-        lines.append(
-            Line(topic="sandbox", name="a stronger one", state="warning", detail=reason.message, todo=reason.hint)
-        )
-    return lines
+    best = Line(topic="sandbox", name=choice.backend.name, state="ok", detail=f"{choice.evidence}; {ran}")
+    stronger = [
+        Line(topic="sandbox", name="a stronger one", state="warning", detail=reason.message, todo=reason.hint)
+        for reason in choice.passed_over
+    ]
+    return [best, *stronger]
 
 
 def _show(lines: list[Line]) -> None:
