@@ -16,10 +16,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolfold import Toolfold
 from toolfold.errors import ToolfoldError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _BAD_EVERY = 20
 _GOOD = "import json\nprint(json.dumps({'n': %d}))"
@@ -72,6 +75,24 @@ class Soak:
     @property
     def clean(self) -> bool:
         return not any(leak.leaked for leak in self.leaks)
+
+    def data(self) -> dict[str, Any]:
+        leaks = [leak.data() for leak in self.leaks]
+        return {"runs": self.runs, "seconds": round(self.seconds, 1), "endings": self.endings, "leaks": leaks}
+
+
+def show(result: Soak, console: Console) -> None:
+    from rich import box
+    from rich.table import Table
+
+    endings = ", ".join(f"{count:,} {ending}" for ending, count in result.endings.items())
+    console.print(f"{result.runs:,} runs in {result.seconds:.0f} s: {endings}", highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("what", "before", "after", "once closed", "leaked"):
+        table.add_column(name, justify="left" if name == "what" else "right")
+    for leak in result.leaks:
+        table.add_row(leak.what, str(leak.before), str(leak.after), str(leak.closed), str(leak.leaked))
+    console.print(table)
 
 
 async def soak(data_dir: Path, runs: int, progress: Callable[[str], None]) -> Soak:

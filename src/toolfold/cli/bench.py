@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +25,7 @@ Shared = Annotated[
 
 def register(app: typer.Typer) -> None:
     commands = typer.Typer(help="Print the measured figures, as ratios within one run.", no_args_is_help=True)
-    for command in (runs, search, retrieval, codegen):
+    for command in (runs, search, retrieval, codegen, sandbox, soak):
         commands.command(command.__name__)(command)
     app.add_typer(commands, name="bench")
 
@@ -80,6 +81,41 @@ def codegen(shared: Shared, rounds: Rounds = 5, json: Json = False) -> None:
     from toolfold.bench import codegen as bench
 
     _print(bench.measure(shared / "catalogs", rounds, _progress()), "The generated API", json=json)
+
+
+def sandbox(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
+    """What a sandbox costs on every backend that runs here, beside plain processes.
+
+    Example: toolfold bench sandbox --rounds 30
+    """
+    from toolfold.bench import sandbox as bench
+
+    progress = _progress()
+    _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Sandboxes", json=json)
+
+
+def soak(
+    count: Annotated[int, typer.Option("--runs", min=1, help="How many programs to run.")] = 10_000, json: Json = False
+) -> None:
+    """Thousands of runs, every twentieth a bad one, and counts of everything that could be left behind.
+
+    Example: toolfold bench soak --runs 10000
+    """
+    from toolfold.bench import soak as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-soak-") as folder:
+        result = run_async(lambda: bench.soak(Path(folder), count, progress))
+    if json:
+        from json import dumps
+
+        sys.stdout.write(dumps(result.data(), indent=2) + "\n")
+    else:
+        from toolfold.cli.console import stdout
+
+        bench.show(result, stdout())
+    if not result.clean:
+        raise SystemExit(1)
 
 
 def _home(data: Path | None) -> Path:
