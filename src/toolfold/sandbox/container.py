@@ -85,14 +85,18 @@ class Container:
         self._filters = {name: base64.b64encode(seccomp.compile_filter(name)).decode() for name in machines}
 
     @property
+    def label(self) -> str:
+        """On all containers of this data directory, whoever started them."""
+        return self._lease.label
+
+    @property
     def identity(self) -> str:
         """What a proof depends on beside the machine."""
         return f"{self._engine.title} {self.image.id} {self._engine.user(None)}"
 
     async def sweep(self) -> int:
         """Remove the containers that processes which are gone left behind; how many there were."""
-        label = f"label={self._lease.label}"
-        shown = await self._engine.do("ps", "--all", "--filter", label, "--format", "{{.Names}}")
+        shown = await self._engine.do("ps", "--all", "--filter", f"label={self.label}", "--format", "{{.Names}}")
         left = await asyncio.to_thread(self._lease.abandoned, shown.split())
         if left:
             await self._engine.do("rm", "--force", *left)
