@@ -66,3 +66,7 @@ async def _warm_up(fold: Toolfold) -> None:
     await asyncio.sleep(_WARM_UP_DELAY)
     await fold.listed()
     await fold.warm_up()
+    from toolfold.cli.console import stderr
+
+    choice = await fold.choice()
+    stderr().print(f"sandbox: {choice.backend.name} ({choice.evidence})", markup=False, highlight=False, soft_wrap=True)
