@@ -29,6 +29,7 @@ from toolfold.sandbox.choose import Candidate, backends
 from toolfold.sandbox.frames import Request
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.protocol import Supervised
+from toolfold.sandbox.runtime import prepare
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.rooms import Rooms
 
@@ -39,10 +40,9 @@ _BURST = 100
 _SECONDS = 4.0
 _PAUSE = 0.05
 _REPLY = {"parts": [{"type": "text", "text": "hi"}]}
-_GUEST = Path(__file__).parents[1] / "sandbox" / "guest"
-# The imports of the guest, without ssl, as the guest does it.
+# The imports of the guest, without ssl, as the guest does it, from the same byte code.
 _IMPORTS = (
-    f"import sys; sys.path.insert(0, {str(_GUEST)!r}); sys.modules['ssl'] = None; "
+    "import sys; sys.path.insert(0, {guest!r}); sys.modules['ssl'] = None; "
     "from toolfold_guest import confine, program, api; print('ok')"
 )
 _ECHO = """
@@ -72,7 +72,6 @@ class Baselines:
     bare_title: str
     bare_each: float
     """The same, per start, when every core does nothing else."""
-    echo: float
 
 
 class _Host:
@@ -90,8 +89,8 @@ class _Host:
 
 async def measure(data_dir: Path, rounds: int, progress: Callable[[str], None]) -> list[Figure]:
     """All figures, one backend after the other. A backend that does not run here is said to `progress` and left out."""
-    progress("plain Python, a bare bwrap and a bare echo")
-    base = await _baselines(rounds)
+    progress("plain Python and a bare bwrap")
+    base = await _baselines(data_dir, rounds)
     figures = [
         Figure("plain `python -c`, cold", base.python, None, ""),
         Figure(f"{base.bare_title}, cold, same imports", base.bare, base.python, "plain `python -c`"),
@@ -112,15 +111,16 @@ async def measure(data_dir: Path, rounds: int, progress: Callable[[str], None]) 
 async def _backend(candidate: Candidate, title: str, folder: Path, rounds: int, base: Baselines) -> list[Figure]:
     name = candidate.backend.name
     slow = name == "container"
-    times = max(3, rounds // 10) if slow else rounds
+    times = max(3, rounds // 10) if slow else max(rounds, 100)
     async with _pool(candidate, folder, size=4) as pool:
         await _full(pool)
         warm = await _timed(lambda: _fresh(pool), times, lambda: _full(pool))
         warm_median, worst = statistics.median(warm), _percentile(warm, 99)
         memory = _private_megabytes(pool)
         session = await pool.take()
+        await _full(pool)
         in_session = statistics.median(await _timed(lambda: session.run("1", _Host(), 30), rounds, _nothing))
-        callback = await _callback(session)
+        callback, echo = await _callback(session)
         pool.discard(session)
         await _full(pool)
         begun = time.perf_counter()
@@ -138,12 +138,10 @@ async def _backend(candidate: Candidate, title: str, folder: Path, rounds: int, 
         Figure(
             f"{name}: each of a burst of {_BURST // 5 if slow else _BURST}", burst, base.bare_each, "cold on all cores"
         ),
-        Figure(
-            f"{name}: each of sustained one-use runs", sustained, base.bare_each, "cold on all cores", budget=1 / 0.7
-        ),
+        Figure(f"{name}: each of sustained one-use runs", sustained, base.bare_each, "cold on all cores", budget=1.43),
     ]
     if callback is not None:
-        figures.insert(4, Figure(f"{name}: callback round trip", callback, base.echo, "bare JSON echo", budget=2))
+        figures.insert(4, Figure(f"{name}: callback round trip", callback, echo, "bare JSON echo", budget=2))
     if memory is not None:
         figures.append(Figure(f"{name}: idle sandbox, unshared", memory, 15.0, "15 MB", unit="MB", budget=1))
     return figures
@@ -193,10 +191,18 @@ async def _timed(work: Callable[[], Awaitable[Any]], times: int, before: Callabl
     return taken
 
 
-async def _callback(sandbox: Sandbox) -> float | None:
-    begun = time.perf_counter()
-    done = await sandbox.run(f"from toolfold import call_mcp_tool\n{_CALLING}", _Host(), 60)
-    return None if done.error else (time.perf_counter() - begun) * 1000 / _CALLS
+async def _callback(sandbox: Sandbox) -> tuple[float | None, float]:
+    """Milliseconds per callback, and per round trip of a bare echo, taken in turns."""
+    ours: list[float] = []
+    echo: list[float] = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        done = await sandbox.run(f"from toolfold import call_mcp_tool\n{_CALLING}", _Host(), 60)
+        ours.append((time.perf_counter() - begun) * 1000 / _CALLS)
+        echo.append(await asyncio.to_thread(_echo))
+        if done.error:
+            return None, echo[0]
+    return statistics.median(ours), statistics.median(echo)
 
 
 async def _sustained(work: Callable[[], Awaitable[None]]) -> float:
@@ -236,20 +242,22 @@ def _percentile(values: list[float], percent: int) -> float:
 # What it is measured against
 
 
-async def _baselines(rounds: int) -> Baselines:
+async def _baselines(data_dir: Path, rounds: int) -> Baselines:
+    runtime = await asyncio.to_thread(prepare, data_dir)
     python = [sys.executable, "-I", "-S", "-c"]
     plain = statistics.median(await _timed(lambda: _command([*python, "print('ok')"]), rounds, _nothing))
-    bare, title = [*python, _IMPORTS], "`python -c`"
-    with contextlib.suppress(SandboxUnavailable):
+    bare, title = [*python, _IMPORTS.format(guest=str(runtime.root / "opt/toolfold"))], "`python -c`"
+    with contextlib.suppress(SandboxUnavailable, subprocess.CalledProcessError):
         from toolfold.sandbox.bubblewrap import find_bwrap
 
-        wall = ["--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
-        bwrap = [str(find_bwrap()), *wall, "--", *bare]
-        with contextlib.suppress(subprocess.CalledProcessError):
-            await _command(bwrap)
-            bare, title = bwrap, "`bwrap python -c`"
+        wall = ["--unshare-all", "--die-with-parent", "--ro-bind", str(runtime.root), "/", "--proc", "/proc"]
+        wall += ["--clearenv", "--setenv", "LD_LIBRARY_PATH", runtime.library_path, "--chdir", "/"]
+        inner = [runtime.python, "-I", "-S", "-B", "-c", _IMPORTS.format(guest="/opt/toolfold")]
+        bwrap = [str(find_bwrap()), *wall, "--", *inner]
+        await _command(bwrap)
+        bare, title = bwrap, "`bwrap python -c`"
     alone = statistics.median(await _timed(lambda: _command(bare), rounds, _nothing))
-    return Baselines(plain, alone, title, await _sustained(lambda: _command(bare)), await asyncio.to_thread(_echo))
+    return Baselines(plain, alone, title, await _sustained(lambda: _command(bare)))
 
 
 async def _command(command: list[str]) -> None:
@@ -265,15 +273,16 @@ def _echo() -> float:
     command = [sys.executable, "-I", "-S", "-c", _ECHO, str(theirs.fileno())]
     with ours, subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process:
         theirs.close()
-        taken: list[float] = []
-        for _ in range(3):
-            begun = time.perf_counter()
-            for number in range(_CALLS):
-                request = {"t": "call_named", "id": number, "name": "echo", "arguments": {"text": "hi"}}
-                body = json.dumps(request).encode()
-                ours.sendall(struct.pack(">I", len(body)) + body)
-                json.loads(ours.recv(1 << 16)[4:])
-            taken.append((time.perf_counter() - begun) * 1000 / _CALLS)
+        begun = 0.0
+        for number in range(_CALLS + 1):
+            if number == 1:
+                # The first one waits for the other process to start.
+                begun = time.perf_counter()
+            request = {"t": "call_named", "id": number, "name": "echo", "arguments": {"text": "hi"}}
+            body = json.dumps(request).encode()
+            ours.sendall(struct.pack(">I", len(body)) + body)
+            json.loads(ours.recv(1 << 16)[4:])
+        taken = (time.perf_counter() - begun) * 1000 / _CALLS
         ours.close()
         process.wait(10)
-    return statistics.median(taken)
+    return taken
