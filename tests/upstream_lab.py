@@ -35,5 +35,5 @@ def said(result: ToolResult) -> str:
 async def eventually(check: Callable[[], object], seconds: float = 15.0) -> None:
     """Wait until something holds that no event of this process announces."""
     async with asyncio.timeout(seconds):
-        while not check():  # noqa: ASYNC110
+        while not check():
             await asyncio.sleep(0.01)

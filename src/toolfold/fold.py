@@ -1,8 +1,8 @@
 """The library's front: open a fold, search it, run programs in it.
 
-    async with Toolfold.open("toolfold.toml") as fold:
-        hits = await fold.search("create issue")
-        result = await fold.run("from servers.github import create_issue\n...")
+async with Toolfold.open("toolfold.toml") as fold:
+    hits = await fold.search("create issue")
+    result = await fold.run("from servers.github import create_issue\n...")
 """
 
 from __future__ import annotations
@@ -205,9 +205,7 @@ class Toolfold:
 
         rooms = Rooms(self.settings.data_dir)
         self._stack.callback(rooms.close)
-        pool = await self._stack.enter_async_context(
-            Pool(self._choice.backend, self._api, rooms, settings)
-        )
+        pool = await self._stack.enter_async_context(Pool(self._choice.backend, self._api, rooms, settings))
         return await self._stack.enter_async_context(Sessions(self.settings, pool, rooms, bridge))
 
     @cached_property

@@ -14,7 +14,7 @@ from toolfold.demo.servers.schema import Schema
 Arguments = dict[str, Any]
 
 
-class Refusal(Exception):  # noqa: N818 - it is an answer, not a fault
+class Refusal(Exception):
     """The tool cannot do what was asked; the text goes to the caller as an `isError` result."""
 
 

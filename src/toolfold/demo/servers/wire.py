@@ -26,7 +26,7 @@ _UNSUPPORTED_VERSION = -32022
 Params = dict[str, Any]
 
 
-class _Refused(Exception):  # noqa: N818 - an answer of the protocol, not a fault
+class _Refused(Exception):
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         self.error = {"code": code, "message": message} | ({} if data is None else {"data": data})
 

@@ -14,7 +14,7 @@ _BY_NUMBER = {
     errno.EROFS: "Only workspace/ and /tmp are writable; use for example open('workspace/name', 'w').",
     errno.EDQUOT: "The workspace is full; the limit is `sandbox.disk` in the settings.",
     errno.EFBIG: "No file may be larger than `sandbox.disk` in the settings.",
-    errno.ENOSPC: "/tmp and /dev/shm are small and in memory; put large files into workspace/.",
+    errno.ENOSPC: "/tmp and /dev/shm are small and in memory; put large files into workspace/.",  # noqa: S108 - the sandbox's own
     errno.EAGAIN: _PROCESSES,
     errno.ENETUNREACH: _NO_NETWORK,
     errno.EHOSTUNREACH: _NO_NETWORK,
