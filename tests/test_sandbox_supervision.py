@@ -20,7 +20,8 @@ from tests.backends.available import candidate
 from tests.hostile.arena import Listener
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
-from toolfold.sandbox.bubblewrap import Bubblewrap, BubblewrapCell
+from toolfold.sandbox.bubblewrap import Bubblewrap
+from toolfold.sandbox.bubblewrap_cell import BubblewrapCell
 from toolfold.sandbox.protocol import Room
 from toolfold.sandbox.sandbox import Sandbox
 
@@ -218,6 +219,17 @@ async def test_a_room_that_is_too_full_can_still_be_emptied(data_dir: Path, tmp_
     async with _sandbox(data_dir, tmp_path, disk="20MB") as (sandbox, _):
         await sandbox.run("import os; os.remove('workspace/old')", Listener(slow=False), 10)
         assert sandbox.alive
+        with pytest.raises(LimitExceeded) as caught:
+            await sandbox.run(
+                "for n in range(3): open(f'workspace/{n}', 'wb').write(bytes(15_000_000))", Listener(slow=False), 10
+            )
+        assert caught.value.limit == "sandbox.disk"
+
+
+async def test_a_room_that_gets_another_name_is_still_measured(data_dir: Path, tmp_path: Path) -> None:
+    async with _sandbox(data_dir, tmp_path / "before", disk="20MB") as (sandbox, _):
+        (tmp_path / "before").rename(tmp_path / "after")
+        sandbox.room = Room(tmp_path / "after")
         with pytest.raises(LimitExceeded) as caught:
             await sandbox.run(
                 "for n in range(3): open(f'workspace/{n}', 'wb').write(bytes(15_000_000))", Listener(slow=False), 10

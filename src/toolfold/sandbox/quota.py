@@ -48,7 +48,7 @@ class Quota:
     """One room's. Only growth is refused: a room that is too large already can still be emptied."""
 
     def __init__(self, room: Room, limit: int, *, empty: bool) -> None:
-        self._room = room
+        self.room = room
         self._limit = limit
         self._files = max(_FEWEST_FILES, limit // _BYTES_PER_FILE)
         self._held = Held(0, 0) if empty else None
@@ -121,17 +121,17 @@ class Quota:
 
     def _ask(self) -> tuple[int, int]:
         try:
-            told = os.statvfs(self._room.workspace)
+            told = os.statvfs(self.room.workspace)
         except OSError:
             return (0, 0)
         return told.f_bfree * told.f_frsize, told.f_ffree
 
     def _count(self, processes: Processes) -> Held:
         counted = _Count(self._allowed)
-        for folder in (self._room.workspace, self._room.skills):
+        for folder in (self.room.workspace, self.room.skills):
             counted.folder(folder)
         with contextlib.suppress(OSError):
-            device = self._room.workspace.stat().st_dev
+            device = self.room.workspace.stat().st_dev
             for pid in processes():
                 counted.deleted(pid, device)
         return Held(counted.bytes, counted.files, counted.deepest)

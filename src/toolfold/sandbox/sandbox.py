@@ -64,7 +64,7 @@ class Sandbox(asyncio.BufferedProtocol):
     """Wraps a backend's cell. Not reusable after `close`; `alive` tells."""
 
     def __init__(self, cell: Cell, room: Room, settings: SandboxSettings, *, empty: bool = False) -> None:
-        self.room = room
+        self._room = room
         self._cell = cell
         self._supervised = cell if isinstance(cell, Supervised) else None
         self._settings = settings
@@ -144,6 +144,15 @@ class Sandbox(asyncio.BufferedProtocol):
     @property
     def cell(self) -> Cell:
         return self._cell
+
+    @property
+    def room(self) -> Room:
+        """Where its files are. A session that gives the folder another name says so here."""
+        return self._room
+
+    @room.setter
+    def room(self, room: Room) -> None:
+        self._room = self._quota.room = room
 
     async def close(self) -> None:
         """End every process of it and wait until they are gone."""
