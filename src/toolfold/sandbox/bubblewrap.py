@@ -7,6 +7,7 @@ what its first process gives up by itself.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -23,7 +24,7 @@ from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox import cgroup, identity, seccomp
 from toolfold.sandbox.bubblewrap_cell import IN_MEMORY, BubblewrapCell
 from toolfold.sandbox.protocol import GUEST_HOME, Room
-from toolfold.sandbox.runtime import DEVICES, Runtime
+from toolfold.sandbox.runtime import DEVICES, Runtime, make_readable
 
 _BOOT = "import sys; sys.path.insert(0, '/opt/toolfold'); from toolfold_guest.boot import main; main()"
 _NEEDED_OPTIONS = ("--disable-userns", "--size", "--json-status-fd")
@@ -66,7 +67,7 @@ class Bubblewrap:
         self._bwrap = bwrap
         self._packages = tuple(packages)
         self._filter = _filter()
-        self._nobodies = identity.find()
+        self._nobodies = identity.find([runtime.root, bwrap, *packages])
         self._cgroups = cgroup.find()
         if self._cgroups is not None:
             self._cgroups.sweep()
@@ -125,6 +126,8 @@ class Bubblewrap:
         """The process, and the names by which it reaches what it will mount."""
         paths = (self._runtime.root, api, room.path.parent, *self._packages)
         if self._nobodies is not None:
+            # Whatever this process's umask was when the tree was written.
+            await asyncio.to_thread(_let_read, api)
             return await self._nobodies.start(self._nobodies.take(room), self._bwrap, command, paths, output, given)
         process = subprocess.Popen(
             [str(self._bwrap), *command],
@@ -194,6 +197,12 @@ class Bubblewrap:
         if _kernel() >= _COUNTS_PER_NAMESPACE:
             limits["RLIMIT_NPROC"] = settings.processes + 1
         return limits
+
+
+def _let_read(api: Path) -> None:
+    if (api.stat().st_mode & (api / "servers").stat().st_mode & 0o005) != 0o005:
+        api.chmod(0o755)
+        make_readable(api)
 
 
 def _filter() -> int | None:

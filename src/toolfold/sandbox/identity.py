@@ -75,11 +75,11 @@ class Nobodies:
 class _Names:
     """Second names for folders, in the mount table of the thread that made this."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Sequence[Path]) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._call("unshare", _CLONE_NEWNS)
         self._mount(None, "/", None, _MS_REC | _MS_PRIVATE)
-        self._place = next(place for place in map(Path, _PLACES) if place.is_dir() and not place.is_symlink())
+        self._place = _place(kept)
         self._mount("tmpfs", str(self._place), "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755,size=64k")
         self._known: dict[Path, str] = {}
 
@@ -111,8 +111,19 @@ class _Names:
             raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
-def find() -> Nobodies | None:
-    """None when we are not root, or are root of a container that may not mount or has no ids to spare."""
+def _place(kept: Sequence[Path]) -> Path:
+    """An ordinary folder to cover, in which nothing is that will be needed."""
+    for place in map(Path, _PLACES):
+        if place.is_dir() and not place.is_symlink() and not any(path.is_relative_to(place) for path in kept):
+            return place
+    raise FileNotFoundError(", ".join(_PLACES))
+
+
+def find(kept: Sequence[Path]) -> Nobodies | None:
+    """None when we are not root, or are root of a container that may not mount or has no ids to spare.
+
+    `kept` are paths that must stay visible under their own names as well.
+    """
     if os.geteuid() != 0:
         return None
     spare = own_spare_ids()
@@ -120,8 +131,8 @@ def find() -> Nobodies | None:
         return None
     thread = ThreadPoolExecutor(1, "toolfold-start")
     try:
-        names = thread.submit(_Names).result()
-    except (OSError, StopIteration):
+        names = thread.submit(_Names, [path.resolve() for path in kept]).result()
+    except OSError:
         thread.shutdown()
         return None
     return Nobodies(*spare, thread, names)

@@ -7,6 +7,7 @@ images are made from the same folder.
 from __future__ import annotations
 
 import compileall
+import contextlib
 import hashlib
 import os
 import py_compile
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +45,8 @@ _FORMAT = "7"
 # Inside, everything has the usual place: where it is outside may name a person, or lie under a folder that is hidden.
 _PREFIX = Path("usr")
 _LIBRARIES = _PREFIX / "lib" / "toolfold"
+_MARK = "opt/toolfold/library_path"
+_KEPT_SECONDS = 30 * 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,24 @@ def prepare(data_dir: Path) -> Runtime:
     python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     stdlib = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix})).resolve()
     final = data_dir / "runtime" / _key(python, stdlib)
-    listing = final / "opt/toolfold/library_path"
+    listing = final / _MARK
     if not listing.exists():
         _build(final, python, stdlib)
+        _sweep(final.parent)
+    with contextlib.suppress(OSError):
+        # Says when it was last wanted.
+        os.utime(final / _MARK)
     return Runtime(final, f"/{_PREFIX}/bin/{python.name}", listing.read_text())
+
+
+def _sweep(runtimes: Path) -> None:
+    """Remove those of other versions that nobody has wanted for a long time, and what broken builds left."""
+    before = time.time() - _KEPT_SECONDS
+    for folder in runtimes.iterdir():
+        with contextlib.suppress(OSError):
+            mark = folder / _MARK
+            if (mark if mark.exists() else folder).stat().st_mtime < before:
+                shutil.rmtree(folder)
 
 
 def _key(python: Path, stdlib: Path) -> str:
@@ -96,8 +114,8 @@ def _build(final: Path, python: Path, stdlib: Path) -> None:
         _copy_guest(root)
         if _ZONEINFO.is_dir():
             shutil.copytree(_ZONEINFO, root / _ZONEINFO.relative_to("/"), symlinks=True)
+        (root / _MARK).write_text(f"/{_LIBRARIES}")
         make_readable(root)
-        (root / "opt/toolfold/library_path").write_text(f"/{_LIBRARIES}")
         try:
             root.rename(final)
         except OSError:

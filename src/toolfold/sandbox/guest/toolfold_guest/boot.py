@@ -64,7 +64,7 @@ def main() -> None:
     # What is imported so far is never garbage: keep the collector, and copy-on-write pages, away from it.
     gc.collect()
     gc.freeze()
-    channel.send({"t": "ready"})
+    channel.send({"t": "ready"}, last=True)
     while True:
         order = channel.next_order()
         if order["t"] != "run":
@@ -73,6 +73,7 @@ def main() -> None:
         done["error"] = _shortened(done["error"])
         output.flush()
         try:
-            channel.send({"t": "done", **done, "names": _names(programs)})
+            channel.send({"t": "done", **done, "names": _names(programs)}, last=True)
         except ValueError:
-            channel.send({"t": "done", "error": done["error"], "names": _names(programs), "shown": _TOO_LARGE})
+            short = {"error": done["error"], "names": _names(programs), "shown": _TOO_LARGE}
+            channel.send({"t": "done", **short}, last=True)

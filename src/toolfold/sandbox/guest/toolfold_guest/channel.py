@@ -81,7 +81,6 @@ class Channel:
 
     def next_order(self) -> dict[str, Any]:
         """Block for what the host wants next. The host going away ends the process: nobody is left to work for."""
-        self._listening = False
         self._give_up()
         while True:
             if self._read_lock.acquire(blocking=False):
@@ -106,16 +105,17 @@ class Channel:
 
     # Sending
 
-    def send(self, frame: dict[str, Any]) -> None:
+    def send(self, frame: dict[str, Any], *, last: bool = False) -> None:
+        """`last` is what ends a run: whatever a thread sends after it would end the sandbox, so it is refused here."""
         self.before_send()
         # JSON has no way to write half of a character pair, which is what names of odd files are made of.
         data = _encode(frame).encode("utf-8", "replace")
         if len(data) > self.longest:
             raise ValueError(f"{len(data):,} bytes in one message; the limit is `sandbox.message` ({self.longest:,})")
-        if not self._listening:
-            # A frame between runs would end the sandbox.
-            raise ToolError(_ENDED["error"]["message"], code="ended")
         with self._send_lock:
+            if not self._listening:
+                raise ToolError(_ENDED["error"]["message"], code="ended")
+            self._listening = not last
             self._sock.sendall(_HEADER.pack(len(data)) + data)
 
     async def request(self, frame: dict[str, Any]) -> Any:

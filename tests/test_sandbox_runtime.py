@@ -1,0 +1,110 @@
+"""The sandbox's root folder, and who a sandbox is when the host is root."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.backends.available import candidate
+from tests.hostile.arena import Listener
+from toolfold.config.settings import SandboxSettings
+from toolfold.sandbox.protocol import Room
+from toolfold.sandbox.runtime import prepare
+from toolfold.sandbox.sandbox import Sandbox
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runtime")
+
+
+def test_no_path_of_the_host_is_inside(data_dir: Path) -> None:
+    runtime = prepare(data_dir)
+    assert runtime.python == f"/usr/bin/{Path(sys.executable).resolve().name}"
+    places = {path.name for path in runtime.root.iterdir()}
+    assert places <= {"agent", "dev", "etc", "lib", "lib64", "nix", "opt", "proc", "tmp", "usr"}
+
+
+def test_it_is_readable_for_everybody_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        root = prepare(tmp_path).root
+    finally:
+        os.umask(before)
+    closed = [path for path in root.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o004 == 0]
+    assert closed == []
+
+
+def test_versions_that_nobody_wants_any_more_are_removed(tmp_path: Path) -> None:
+    old = tmp_path / "runtime" / "python3.9-old"
+    recent = tmp_path / "runtime" / "python3.10-recent"
+    for folder in (old, recent):
+        (folder / "opt/toolfold").mkdir(parents=True)
+        (folder / "opt/toolfold/library_path").write_text("")
+    os.utime(old / "opt/toolfold/library_path", (1, 1))
+    kept = prepare(tmp_path).root
+    assert not old.exists()
+    assert recent.exists()
+    assert kept.exists()
+
+
+def test_it_is_built_once(data_dir: Path) -> None:
+    first = prepare(data_dir)
+    mark = first.root / "built-once"
+    mark.touch()
+    assert prepare(data_dir) == first
+    assert mark.exists()
+
+
+@pytest.mark.anyio
+async def test_folders_that_only_their_owner_can_enter_can_be_used(data_dir: Path, tmp_path: Path) -> None:
+    """As root the sandbox is somebody else, who may enter none of these by himself."""
+    locked = tmp_path / "locked"
+    room = Room(locked / "rooms" / "one")
+    room.workspace.mkdir(parents=True)
+    room.skills.mkdir()
+    api = locked / "api"
+    (api / "servers").mkdir(parents=True)
+    (api / "servers" / "thing.py").write_text("ANSWER = 42\n")
+    (api / "servers" / "thing.py").chmod(0o600)
+    for folder in (locked, room.path.parent, room.path, api, api / "servers"):
+        folder.chmod(0o700)
+    found = await candidate("bubblewrap", data_dir)
+    for _ in range(2):
+        sandbox = await Sandbox.start(found.backend.start(room, api), room, SandboxSettings())
+        try:
+            code = "from servers.thing import ANSWER\nopen('workspace/n', 'a').write('x')\nANSWER"
+            done = await sandbox.run(code, Listener(slow=False), 10)
+            assert (done.error, done.value) == ("", 42)
+        finally:
+            await sandbox.close()
+    assert (room.workspace / "n").read_text() == "xx"
+    assert locked.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.anyio
+async def test_root_is_nobody_inside_and_another_one_in_each_room(data_dir: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has ids to give away")
+    found = await candidate("bubblewrap", data_dir)
+    api = tmp_path / "api"
+    (api / "servers").mkdir(parents=True)
+    owners: list[int] = []
+    for name in ("one", "two", "one"):
+        room = Room(tmp_path / name)
+        room.workspace.mkdir(parents=True, exist_ok=True)
+        room.skills.mkdir(exist_ok=True)
+        sandbox = await Sandbox.start(found.backend.start(room, api), room, SandboxSettings())
+        try:
+            done = await sandbox.run(
+                "open('workspace/file', 'w').close()\nimport os; os.getuid()", Listener(slow=False), 10
+            )
+            assert (done.error, done.value) == ("", 1000)
+        finally:
+            await sandbox.close()
+        owners.append((room.workspace / "file").stat().st_uid)
+    assert 0 not in owners
+    assert owners[0] == owners[2] != owners[1]
