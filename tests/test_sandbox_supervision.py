@@ -292,7 +292,7 @@ async def test_nothing_survives_a_host_that_is_killed(data_dir: Path) -> None:
         [sys.executable, "-c", HOST, str(data_dir)],
         stdout=subprocess.PIPE,
         cwd=root,
-        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}"},
+        env={**os.environ, "PYTHONPATH": ":".join([str(root), *filter(None, sys.path)])},
         start_new_session=True,
     )
     try:
