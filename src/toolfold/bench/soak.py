@@ -124,6 +124,7 @@ async def _inside(
 
     async with Toolfold.open({"servers": {}}, data_dir=data_dir) as fold:
         # Sessions open, threads start and caches fill; what counts is what comes after.
+        await fold.run(_BAD["crashed"], session="good-0")
         for number in range(_SESSIONS):
             await fold.run(_IN_SESSION, session=f"good-{number}")
         await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.1) for _ in range(64)))
