@@ -52,7 +52,7 @@ def show(figures: list[Figure], title: str, console: Console) -> None:
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("what", "ours", "against", "theirs", "ratio", "budget"):
-        table.add_column(name, justify="left" if name in ("what", "against") else "right", no_wrap=name != "what")
+        table.add_column(name, justify="left" if name in ("what", "against") else "right")
     for figure in figures:
         ratio = "–" if figure.ratio is None else f"{figure.ratio:.2f} ×"
         colour = {True: "green", False: "red", None: ""}[figure.within]
@@ -64,7 +64,8 @@ def show(figures: list[Figure], title: str, console: Console) -> None:
             f"[{colour}]{ratio}[/]" if colour else ratio,
             "" if figure.budget is None else f"≤ {figure.budget} ×",
         )
-    console.print(table)
+    # Into a file or a pipe a row stays one line; a terminal has the width that it has.
+    console.print(table, width=None if console.is_terminal else 130, soft_wrap=not console.is_terminal)
 
 
 async def median_ms(work: Callable[[], Awaitable[Any]], times: int, *, pause: float = 0.0) -> float:
