@@ -147,8 +147,14 @@ async def test_the_loss_of_the_warden_is_survived(tmp_path: Path) -> None:
         await fleet.call("a", "echo", {})
         pid = fleet.health()[0].pid
         assert pid is not None
-        (warden,) = (child for child in set(children(os.getpid())) - before if "warden" in command(child))
-        os.kill(warden, signal.SIGKILL)
+        wardens: list[int] = []
+
+        def found() -> bool:
+            wardens[:] = [child for child in set(children(os.getpid())) - before if "warden" in command(child)]
+            return bool(wardens)
+
+        await eventually(found)
+        os.kill(wardens[0], signal.SIGKILL)
         await eventually(lambda: fleet.health()[0].state != "ready")
         await eventually(lambda: not alive([pid]))
         await fleet.call("a", "echo", {})

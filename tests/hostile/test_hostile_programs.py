@@ -114,12 +114,14 @@ def _run_outside(attempt: Attempt, values: dict[str, Any]) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def end_daemons() -> Any:
-    """The daemon's proof really leaves a process behind; its session is not ours, so it is found by what it does."""
+def end_daemons(baits: Baits) -> Any:
+    """The daemon's proof really leaves a process behind; its session is not ours, so it is found by its baits."""
     yield
+    token = str(baits.values["token"]).encode()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            ours = b"BAITS = {" in path.read_bytes() and path.stat().st_uid == os.geteuid()
+            words = path.read_bytes()
+            ours = b"BAITS = {" in words and token in words and path.stat().st_uid == os.geteuid()
         except OSError:
             continue
         if ours and int(path.parent.name) != os.getpid():
