@@ -169,8 +169,10 @@ class Toolfold:
         """Get the sandbox and the API tree ready before the first program asks for them."""
         await self._sandbox()
         await self._fresh_tree()
-        async with self._catalog_lock:
-            await asyncio.to_thread(self.catalog.warm)
+        if self._first_listing is not None:
+            # New definitions: index them now. What is on disk already is read in a moment when it is asked for.
+            async with self._catalog_lock:
+                await asyncio.to_thread(self.catalog.warm)
 
     async def choice(self) -> Choice:
         """Which sandbox is used here, and the evidence that it holds."""

@@ -84,7 +84,7 @@ async def _measure_calls(home: Path, rival: Path | None, rounds: int, progress: 
         progress("idle memory")
         memory = _memory()
         progress("trivial programs")
-        new = await median_ms(ours_new, rounds, pause=0.15)
+        new = await median_ms(ours_new, rounds, pause=0.5)
         burst = await median_ms(ours_new, rounds)
         live = await median_ms(ours_live, rounds)
         progress("100 calls in a loop, against the SDK client")
@@ -108,7 +108,7 @@ async def _measure_calls(home: Path, rival: Path | None, rounds: int, progress: 
                 theirs["rows"] = await median_ms(lambda: execute(_THEIR_ROWS), 7)
         mode = "FastMCP CodeMode"
         figures += [
-            Figure("trivial run, fresh sandbox", new, theirs["trivial"], mode, budget=0.6),
+            Figure("trivial run, fresh sandbox, two a second", new, theirs["trivial"], mode, budget=0.6),
             Figure("the same, back to back (pool runs dry)", burst, theirs["trivial"], mode),
             Figure("trivial run, live session", live, theirs["trivial"], mode, budget=0.35),
             Figure("100 calls in a loop", loop, sdk_loop_ms, "SDK client", budget=1.3),

@@ -115,7 +115,7 @@ class SandboxSettings(_Model):
     """Bytes of one message from the program to the host: the arguments of one call, or the last value."""
     messages: int = Field(default=50_000, ge=100)
     """Messages a program may send in one second."""
-    pool: int = Field(default=4, ge=0)
+    pool: int = Field(default=6, ge=0)
     """Sandboxes kept warm."""
     packages: tuple[str, ...] = ()
     image: str = ""

@@ -16,7 +16,7 @@ from toolfold.errors import SandboxUnavailable, ToolfoldError
 from toolfold.sandbox.protocol import Backend, Room
 from toolfold.sandbox.sandbox import Sandbox
 
-_GRACE = 0.005
+_GRACE = 0.03
 """Seconds before a taken sandbox is replaced: the run that took it has the processor first."""
 _LONGEST_BACKOFF = 30.0
 _SHARE = 8
