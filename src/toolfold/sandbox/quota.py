@@ -110,7 +110,7 @@ class Quota:
         self._unseen = 0.0
         self._took = self._measured - begun
         if held.bytes > self._allowed.bytes:
-            message = f"The program's files take {held.bytes:,} bytes; {self._limit:,} are allowed."
+            message = f"The program's files take more than the {self._limit:,} bytes that are allowed."
         elif held.files > self._allowed.files:
             message = f"The program has made more than {self._allowed.files:,} files."
         elif held.deepest > _DEEPEST:
