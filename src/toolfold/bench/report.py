@@ -64,8 +64,9 @@ def show(figures: list[Figure], title: str, console: Console) -> None:
             f"[{colour}]{ratio}[/]" if colour else ratio,
             "" if figure.budget is None else f"≤ {figure.budget} ×",
         )
-    # Into a file or a pipe a row stays one line; a terminal has the width that it has.
-    console.print(table, width=None if console.is_terminal else 130, soft_wrap=not console.is_terminal)
+    if not console.is_terminal:
+        console.width = 110  # in a file or a pipe a row stays one line; a terminal has the width that it has
+    console.print(table)
 
 
 async def median_ms(work: Callable[[], Awaitable[Any]], times: int, *, pause: float = 0.0) -> float:
