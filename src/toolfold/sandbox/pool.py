@@ -150,6 +150,9 @@ class Pool:
         task.add_done_callback(self._closing.discard)
 
     async def _end(self, sandbox: Sandbox, *, keep_room: bool) -> None:
+        if self._open:
+            # Taking down namespaces keeps both the kernel and us busy: the run's answer leaves first.
+            await asyncio.sleep(_GRACE)
         await sandbox.close()
         if not keep_room:
             await asyncio.to_thread(self._rooms.remove, sandbox.room)
