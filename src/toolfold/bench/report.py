@@ -69,6 +69,17 @@ def show(figures: list[Figure], title: str, console: Console) -> None:
     console.print(table)
 
 
+async def side_by_side(
+    ours: Callable[[], Awaitable[Any]], other: Callable[[], Awaitable[Any]], times: int
+) -> tuple[float, float]:
+    """The medians of both, measured in turns, so that the machine's moods meet both alike."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for _ in range(times):
+        for work, into in zip((ours, other), taken, strict=True):
+            into.append(await median_ms(work, 1))
+    return statistics.median(taken[0]), statistics.median(taken[1])
+
+
 async def median_ms(work: Callable[[], Awaitable[Any]], times: int, *, pause: float = 0.0) -> float:
     """The median of several timings of an awaitable, in milliseconds."""
     import anyio
