@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import contextlib
 import itertools
 import json
@@ -63,10 +64,16 @@ def part_value(part: dict[str, Any], stem: str) -> Any:
 def parse_text(text: str) -> Any:
     """Objects and arrays are parsed. A bare `42` or `true` stays text: it may be a name or a code."""
     if text[:64].lstrip()[:1] in ("{", "["):
+        # Large data is many objects and no garbage: looking for garbage meanwhile only costs time.
+        collecting = gc.isenabled()
+        gc.disable()
         try:
             return json.loads(text)
         except ValueError:
             return text
+        finally:
+            if collecting:
+                gc.enable()
     return text
 
 
