@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import gc
 import contextlib
+import gc
 import itertools
 import json
 import mimetypes
