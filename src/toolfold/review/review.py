@@ -7,6 +7,7 @@ not settle passes. It teaches early; it is no part of the security of anything.
 from __future__ import annotations
 
 import ast
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
@@ -34,6 +35,17 @@ def review(code: str, names: ApiNames, tool: Lookup, validators: Validators | No
 
     `tool` gives the definition for a server's and a tool's name. `validators` that outlive the call save work.
     """
+    # A tree is many small objects and no garbage: the collector would walk the whole process for nothing.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _review(code, names, tool, validators)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _review(code: str, names: ApiNames, tool: Lookup, validators: Validators | None) -> list[Finding]:
     try:
         with warnings.catch_warnings():
             # An odd escape in a string is the program's business.
