@@ -162,4 +162,6 @@ async def test_the_loss_of_the_warden_is_survived(tmp_path: Path) -> None:
 
 
 def command(pid: int) -> str:
-    return subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return subprocess.run(
+        ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
