@@ -271,7 +271,7 @@ RESOURCES = [
         "prints without end",
         """
         def attempt():
-            for _ in range(20):
+            for _ in range(200):
                 sys.stdout.write("x" * 1000**2)
             sys.stdout.flush()
             return True
@@ -279,7 +279,7 @@ RESOURCES = [
         outside="""
         def attempt():
             with open("/dev/null", "w") as file:
-                for _ in range(20):
+                for _ in range(200):
                     file.write("x" * 1000**2)
             return True
         """,

@@ -64,8 +64,10 @@ class ContainerCell:
     def kill(self) -> None:
         if not self._killed.is_set():
             self._killed.set()
-            with contextlib.suppress(OSError):
-                self._inner.shutdown(socket.SHUT_RDWR)
+            # Whoever waits for room in one of them waits for nobody.
+            for end in (self._inner, self._printed):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
 
     async def wait(self) -> str:
         if self._ended is None:
@@ -135,7 +137,13 @@ class ContainerCell:
                 kind, size = _RECORD.unpack(await stream.readexactly(_RECORD.size))
                 if size > _MAX_RECORD:
                     break
-                await self._record(kind, await stream.readexactly(size))
+                data = await stream.readexactly(size)
+                try:
+                    await self._record(kind, data)
+                except OSError:
+                    # The client ends only when all that it has was read, wanted or not.
+                    if not self._killed.is_set():
+                        raise
         except (asyncio.IncompleteReadError, OSError):
             pass
         finally:
