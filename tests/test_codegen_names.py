@@ -4,7 +4,7 @@ import keyword
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolfold.codegen.names import ApiNames, identifier, parameters
@@ -142,6 +142,7 @@ def test_parameters_are_distinct_keywords(wire: list[str]) -> None:
 
 
 @given(ANY_TEXT)
+@example("0\N{GREEK CAPITAL LETTER HETA}")
 def test_an_identifier_is_its_own_identifier(text: str) -> None:
     once = identifier(text, "x")
     assert identifier(once, "x").rstrip("_") == once.rstrip("_")

@@ -139,8 +139,8 @@ def identifier(text: str, fallback: str, avoid: Set[str] = _BUILTINS) -> str:
     legible = "".join(_legible(c, latin=latin) for c in unicodedata.normalize("NFC", head))
     name = "_".join(filter(None, legible.split())).strip("_") or fallback
     if not name.isidentifier():
-        # A digit in front (of any script) is the only way to be here.
-        name = f"{fallback}_{name}"
+        # A digit in front (of any script) is the only way to be here. The fallback is Latin, so now the whole is.
+        name = "".join(_legible(c, latin=True) for c in f"{fallback}_{name}")
     if unicodedata.normalize("NFKC", name) != name or not name.isidentifier():
         name = "".join(c if c.isascii() else f"u{ord(c):04x}" for c in name)
     if len(text) > _LONGEST or len(name.encode()) > _LONGEST:
