@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import socket
 import struct
+import threading
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolfold.sandbox.frames import Call, CallNamed, Done, FrameError, FrameReader, Message, Progress, Search, encode
+from toolfold.sandbox.frames import (
+    Call,
+    CallNamed,
+    Done,
+    Following,
+    FrameError,
+    FrameReader,
+    Message,
+    Progress,
+    Search,
+    encode,
+)
+from toolfold.sandbox.guest.toolfold_guest.channel import Channel
 
 LIMIT = 4_000_000
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -28,6 +44,10 @@ def framed(body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
+def sent_by_guest(message: Message) -> bytes:
+    return framed(msgspec.json.encode(message))
+
+
 def read(data: bytes, limit: int = LIMIT) -> list[Message]:
     return [message for message, _ in FrameReader(limit).feed(data)]
 
@@ -35,7 +55,7 @@ def read(data: bytes, limit: int = LIMIT) -> list[Message]:
 @given(arguments=st.dictionaries(st.text(), JSON, max_size=5), pieces=st.lists(st.integers(1, 50), max_size=30))
 def test_frames_arrive_however_they_are_cut(arguments: dict[str, Any], pieces: list[int]) -> None:
     sent = Call(7, "server", "tool", arguments)
-    data = encode(sent) + encode(Progress("half", 0.5))
+    data = sent_by_guest(sent) + sent_by_guest(Progress("half", 0.5))
     reader = FrameReader(LIMIT)
     messages: list[Message] = []
     offset = 0
@@ -98,12 +118,12 @@ def test_a_frame_of_millions_of_values_is_refused(filler: bytes) -> None:
 @pytest.mark.parametrize("text", ["a,b," * 400_000, '{"a":[1,2]},' * 200_000, '\\",' * 300_000])
 def test_a_long_text_full_of_commas_is_not_many_values(text: str) -> None:
     sent = Call(1, "s", "t", {"text": text})
-    assert read(encode(sent)) == [sent]
+    assert read(sent_by_guest(sent)) == [sent]
 
 
 def test_names_and_queries_are_cut_and_not_searched_for_at_length() -> None:
-    (named,) = read(encode(CallNamed(1, "x" * 5000, {})))
-    (search,) = read(encode(Search(1, "word " * 5000, "full", None)))
+    (named,) = read(sent_by_guest(CallNamed(1, "x" * 5000, {})))
+    (search,) = read(sent_by_guest(Search(1, "word " * 5000, "full", None)))
     assert isinstance(named, CallNamed)
     assert isinstance(search, Search)
     assert len(named.name) == 1000
@@ -121,4 +141,29 @@ def test_names_and_queries_are_cut_and_not_searched_for_at_length() -> None:
 )
 def test_what_people_would_see_is_bounded(message: Message) -> None:
     with pytest.raises(FrameError):
-        read(encode(message))
+        read(sent_by_guest(message))
+
+
+@given(texts=st.lists(st.text(min_size=1), max_size=4), chunks=st.lists(st.integers(1, 40), min_size=1, max_size=20))
+def test_texts_behind_a_frame_arrive_in_their_places(texts: list[str], chunks: list[int]) -> None:
+    order = {"t": "run", "code": "1"}
+    parts = [{"type": "text", "text": Following(text)} for text in texts] + [{"type": "text", "text": "short"}]
+    data = encode({"id": 1, "ok": {"parts": parts}}) + encode(order)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(theirs)
+        answers: list[Any] = []
+        asking = threading.Thread(target=lambda: answers.append(channel.request_now({"t": "search"})))
+        asking.start()
+        ours.recv(1 << 16)
+        for size in itertools.chain(chunks, [len(data)]):
+            ours.sendall(data[:size])
+            data = data[size:]
+        asking.join(5)
+        assert [part["text"] for part in answers[0]["parts"]] == [*texts, "short"]
+        assert channel.next_order() == order
+
+
+def test_a_frame_holds_nothing_that_is_not_json() -> None:
+    with pytest.raises(TypeError, match="object"):
+        encode({"id": 1, "ok": object()})

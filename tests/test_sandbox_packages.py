@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import zipfile
 from hashlib import sha256
 from pathlib import Path
@@ -107,6 +108,17 @@ def test_nothing_is_built_from_source(index: Path, tmp_path: Path) -> None:
 def test_only_names_are_packages(package: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a package"):
         install([package], tmp_path)
+
+
+def test_the_command_line_tells_what_it_installs(index: Path, tmp_path: Path) -> None:
+    config = tmp_path / "toolfold.toml"
+    config.write_text('[sandbox]\npackages = ["smallthing"]\n')
+    code = "import smallthing; print(smallthing.answer())"
+    command = [sys.executable, "-m", "toolfold", "run", "-c", code, "--config", str(config), "--data", str(tmp_path)]
+    first, again = (subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2))
+    assert first.stdout == again.stdout == "42\n"
+    assert "Installing smallthing" in first.stderr
+    assert again.stderr == ""
 
 
 @pytest.mark.anyio

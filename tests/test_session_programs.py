@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -291,3 +292,13 @@ class TestEvents:
         assert isinstance(events[-1], Finished)
         assert events[-1].result.success
         assert len(events[-1].result.tool_calls) == 1
+
+
+async def test_a_burst_larger_than_the_pool_is_served_and_counted(lab: Toolfold) -> None:
+    results = await asyncio.gather(*(lab.run(str(number)) for number in range(12)))
+    assert [result.value for result in results] == list(range(12))
+    assert lab.pool is not None
+    assert lab.pool.taken >= 12
+    assert lab.pool.waited > 0
+    assert lab.pool.longest_wait > 0
+    assert lab.pool.waiting == 0

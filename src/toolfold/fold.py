@@ -25,6 +25,7 @@ from toolfold.session.events import Event, Finished, RunResult
 if TYPE_CHECKING:
     from toolfold.codegen.validation import Validators
     from toolfold.sandbox.choose import Choice
+    from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.session.sessions import Sessions
     from toolfold.upstream.fleet import Fleet
 
@@ -36,8 +37,9 @@ _FIRST_LISTING = 20.0
 class Toolfold:
     """Everything behind the two tools. Nothing is started until it is needed; leaving the context ends all of it."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, tell: Callable[[str], None] = lambda text: None) -> None:
         self.loaded = loaded
+        self._tell = tell
         self.settings = loaded.settings
         self.catalog = Catalog.open(self.settings)
         self.unlisted: dict[str, UpstreamError] = {}
@@ -46,6 +48,7 @@ class Toolfold:
         self._fleet: Fleet | None = None
         self._sessions: asyncio.Task[Sessions] | None = None
         self._choice: Choice | None = None
+        self._pool: Pool | None = None
         self._first_listing: asyncio.Task[None] | None = None
         self._tree_lock = asyncio.Lock()
         # The index may be made in a thread; meanwhile nobody else asks or changes it.
@@ -62,10 +65,14 @@ class Toolfold:
         *,
         catalog_dirs: tuple[Path, ...] = (),
         data_dir: Path | None = None,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> Toolfold:
-        """`config`: a file, a dict of the same shape, Settings, or None for what is found on this machine."""
+        """`config`: a file, a dict of the same shape, Settings, or None for what is found on this machine.
+
+        `tell` hears, from any thread, of set-up that takes long: packages that are installed, an image made.
+        """
         source = Path(config) if isinstance(config, str) else config
-        return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir))
+        return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir), tell)
 
     async def __aenter__(self) -> Toolfold:
         from toolfold.upstream.fleet import Fleet
@@ -180,6 +187,11 @@ class Toolfold:
         assert self._choice is not None
         return self._choice
 
+    @property
+    def pool(self) -> PoolStatistics | None:
+        """How many sandboxes wait and start now, and how runs stood in line for one; None before the first program."""
+        return self._pool.statistics if self._pool is not None else None
+
     async def _sandbox(self) -> Sessions:
         if self._sessions is None or (self._sessions.done() and self._sessions.exception() is not None):
             self._sessions = asyncio.create_task(self._start_sandbox())
@@ -196,7 +208,7 @@ class Toolfold:
         from toolfold.session.sessions import Sessions
 
         settings = self.settings.sandbox
-        self._choice = await choose(settings, self.settings.data_dir)
+        self._choice = await choose(settings, self.settings.data_dir, tell=self._tell)
         await self._fresh_tree()
         checked = Arguments(self._validators)
         world = World(self.catalog, self.fleet, self._validators, self.search, self._on_used)
@@ -207,8 +219,8 @@ class Toolfold:
 
         rooms = Rooms(self.settings.data_dir)
         self._stack.callback(rooms.close)
-        pool = await self._stack.enter_async_context(Pool(self._choice.backend, self._api, rooms, settings))
-        return await self._stack.enter_async_context(Sessions(self.settings, pool, rooms, bridge))
+        self._pool = await self._stack.enter_async_context(Pool(self._choice.backend, self._api, rooms, settings))
+        return await self._stack.enter_async_context(Sessions(self.settings, self._pool, rooms, bridge))
 
     @cached_property
     def _validators(self) -> Validators:

@@ -20,7 +20,7 @@ from toolfold.sandbox import choose as choosing
 from toolfold.sandbox import engine, obstacles
 from toolfold.sandbox.choose import Candidate, choose
 from toolfold.sandbox.probe import prove
-from toolfold.sandbox.protocol import Backend, Cell, Room
+from toolfold.sandbox.protocol import Backend, Cell, Room, Tell
 
 pytestmark = pytest.mark.anyio
 
@@ -102,7 +102,7 @@ class Bare:
 
 
 def offer(backend: Backend, identity: str = "1") -> choosing.Opener:
-    async def opener(settings: SandboxSettings, data_dir: Path) -> Candidate:
+    async def opener(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
         async def title() -> str:
             return "a test's backend"
 
@@ -112,7 +112,7 @@ def offer(backend: Backend, identity: str = "1") -> choosing.Opener:
 
 
 def refuse(message: str, hint: str = "") -> choosing.Opener:
-    async def opener(settings: SandboxSettings, data_dir: Path) -> Candidate:
+    async def opener(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
         raise SandboxUnavailable(message, hint=hint)
 
     return opener

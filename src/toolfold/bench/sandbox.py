@@ -99,7 +99,7 @@ async def measure(data_dir: Path, rounds: int, progress: Callable[[str], None]) 
         for name, openers in backends().items():
             for opener in openers:
                 try:
-                    candidate = await opener(SandboxSettings(), data_dir)
+                    candidate = await opener(SandboxSettings(), data_dir, progress)
                     title = await candidate.title()
                     progress(f"{title}")
                     figures += await _backend(candidate, title, Path(folder), rounds, base)

@@ -33,7 +33,7 @@ _BAD = {
     "left processes": "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nos._exit(0)",
     "broke the protocol": "from toolfold_guest.channel import channel\nchannel()._sock.sendall(b'\\xff' * 64)",
     "timed out": "while True: pass",
-    "was cancelled": "import time; time.sleep(30)",
+    "were cancelled": "import time; time.sleep(30)",
 }
 _TIMEOUT = 0.5
 _SESSIONS = 8
@@ -152,7 +152,7 @@ async def _one(fold: Toolfold, number: int) -> str:
 
 async def _bad(fold: Toolfold, kind: str, session: str | None) -> str:
     run = asyncio.create_task(fold.run(_BAD[kind], session=session, timeout=_TIMEOUT))
-    if kind == "was cancelled":
+    if kind == "were cancelled":
         await asyncio.sleep(0.1)
         run.cancel()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -46,6 +47,8 @@ def doctor(config: Config = None, catalog: CatalogDirs = None, data: DataDir = N
 
 
 async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
+    from rich.markup import escape
+
     from toolfold.cli.console import stderr
     from toolfold.fold import Toolfold
 
@@ -57,7 +60,7 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
             status.update("starting every server")
             lines += await _servers(fold)
             status.update("proving the sandbox")
-            return lines + await _sandbox(fold)
+            return lines + await _sandbox(fold, lambda text: status.update(escape(text)))
 
 
 def _config(fold: Toolfold) -> list[Line]:
@@ -113,12 +116,12 @@ async def _servers(fold: Toolfold) -> list[Line]:
     return lines
 
 
-async def _sandbox(fold: Toolfold) -> list[Line]:
+async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
     from toolfold.sandbox.choose import choose
 
     try:
         # What holds now, whatever was proved and remembered before.
-        choice = await choose(fold.settings.sandbox, fold.settings.data_dir, live=True)
+        choice = await choose(fold.settings.sandbox, fold.settings.data_dir, live=True, tell=tell)
         result = await fold.run(_PROBE, timeout=20)
     except ToolfoldError as error:
         return [Line(topic="sandbox", name="no sandbox", state="bad", detail=error.message, todo=error.hint)]
@@ -126,11 +129,13 @@ async def _sandbox(fold: Toolfold) -> list[Line]:
         return [Line(topic="sandbox", name=choice.backend.name, state="bad", detail=result.error or "")]
     ran = f"a program ran in {result.execution_time_ms:.1f} ms"
     best = Line(topic="sandbox", name=choice.backend.name, state="ok", detail=f"{choice.evidence}; {ran}")
+    held = "; ".join(f"{what}: {how}" for what, how in choice.walls.items())
+    walls = [Line(topic="sandbox", name="held by", state="ok", detail=held)] if held else []
     stronger = [
         Line(topic="sandbox", name="a stronger one", state="warning", detail=reason.message, todo=reason.hint)
         for reason in choice.passed_over
     ]
-    return [best, *stronger]
+    return [best, *walls, *stronger]
 
 
 def _show(lines: list[Line]) -> None:

@@ -30,7 +30,7 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
     """The fold that the options name. Problems in the config are told once, on stderr."""
     from toolfold.fold import Toolfold
 
-    fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data)
+    fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data, tell=_tell)
     log_to_file(fold.settings.data_dir / "logs")
     if fold.loaded.problems:
         from toolfold.cli.console import stderr
@@ -38,6 +38,12 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
         for problem in fold.loaded.problems:
             stderr().print(f"config: {problem}", markup=False, highlight=False, style="yellow", soft_wrap=True)
     return fold
+
+
+def _tell(text: str) -> None:
+    from toolfold.cli.console import stderr
+
+    stderr().print(text, markup=False, highlight=False, style="dim", soft_wrap=True)
 
 
 def log_to_file(folder: Path) -> None:

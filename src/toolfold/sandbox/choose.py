@@ -8,8 +8,8 @@ import hashlib
 import itertools
 import os
 import platform
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox import engine
 from toolfold.sandbox.packages import install
 from toolfold.sandbox.probe import prove
-from toolfold.sandbox.protocol import Backend
+from toolfold.sandbox.protocol import Backend, Tell, to_nobody
 
 _PROOFS = "sandbox-proofs.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -36,6 +36,8 @@ class Candidate:
     """Changes whenever an earlier proof would say nothing about this one."""
     program: str = ""
     """A probe of its own, for a backend whose language cannot hold the common one."""
+    walls: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What holds what on this machine, in words."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,17 @@ class Choice:
     """What was proved, in one line."""
     passed_over: tuple[SandboxUnavailable, ...] = ()
     """Why each stronger backend was not taken."""
+    walls: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-Opener = Callable[[SandboxSettings, Path], Awaitable[Candidate]]
+Opener = Callable[[SandboxSettings, Path, Tell], Awaitable[Candidate]]
 
 
-async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = False) -> Choice:
+async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = False, tell: Tell = to_nobody) -> Choice:
     """The configured backend, or for `auto` the strongest one here, proved by a hostile probe.
 
     A proof is remembered for this boot, kernel, backend and runtime; `live` probes whatever is remembered.
+    `tell` hears of what takes long and is done once: packages that are installed, an image that is made.
     Raises SandboxUnavailable, with the command that would fix it, when none holds.
     """
     known = backends()
@@ -61,12 +65,12 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
     refused: list[SandboxUnavailable] = []
     for opener in itertools.chain.from_iterable(known[name] for name in names):
         try:
-            candidate = await opener(settings, data_dir)
+            candidate = await opener(settings, data_dir, tell)
             evidence = await _proved(candidate, data_dir, live=live)
         except SandboxUnavailable as error:
             refused.append(error)
             continue
-        return Choice(candidate.backend, evidence, tuple(refused))
+        return Choice(candidate.backend, evidence, tuple(refused), candidate.walls)
     if len(refused) == 1:
         raise refused[0]
     reasons = " ".join(f"({number}) {error.message}" for number, error in enumerate(refused, start=1))
@@ -120,35 +124,37 @@ def _remember(path: Path, key: str, evidence: str) -> None:
         temporary.replace(path)
 
 
-async def bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
-    return await asyncio.to_thread(_find_bubblewrap, settings, data_dir)
+async def bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
+    return await asyncio.to_thread(_find_bubblewrap, settings, data_dir, tell)
 
 
-async def podman(settings: SandboxSettings, data_dir: Path) -> Candidate:
-    return await _container("podman", settings, data_dir)
+async def podman(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
+    return await _container("podman", settings, data_dir, tell)
 
 
-async def docker(settings: SandboxSettings, data_dir: Path) -> Candidate:
-    return await _container("docker", settings, data_dir)
+async def docker(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
+    return await _container("docker", settings, data_dir, tell)
 
 
-async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Path) -> Candidate:
+async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
     from toolfold.sandbox.container import open_container
 
     if settings.image and settings.packages:
         message = "`sandbox.packages` are for this Python, and `sandbox.image` brings another one."
         raise SandboxUnavailable(message, hint="Put the packages into the image, or leave one of the two out.")
     found = await engine.find(name)
-    packages = await asyncio.to_thread(install, settings.packages, data_dir)
-    backend = await open_container(settings, found, data_dir, packages)
+    packages = await asyncio.to_thread(install, settings.packages, data_dir, tell)
+    backend = await open_container(settings, found, data_dir, packages, tell)
 
     async def title() -> str:
         return found.title
 
-    return Candidate(backend, title, backend.identity)
+    limits = "the engine's cgroup" if found.holds_limits else "measured from outside"
+    walls = {"system calls": "the engine's filter and ours", "memory and cpu": limits}
+    return Candidate(backend, title, backend.identity, walls=walls)
 
 
-async def monty(settings: SandboxSettings, data_dir: Path) -> Candidate:
+async def monty(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
     from toolfold.sandbox.monty import PROBE, Monty, find_monty
 
     binary, version = find_monty()
@@ -159,7 +165,7 @@ async def monty(settings: SandboxSettings, data_dir: Path) -> Candidate:
     return Candidate(Monty(settings, binary), title, f"{binary} {version}", PROBE)
 
 
-def _find_bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
+def _find_bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
     from toolfold.sandbox.bubblewrap import Bubblewrap, find_bwrap
     from toolfold.sandbox.obstacles import bubblewrap_version
     from toolfold.sandbox.runtime import prepare
@@ -169,8 +175,10 @@ def _find_bubblewrap(settings: SandboxSettings, data_dir: Path) -> Candidate:
     bwrap = find_bwrap()
     runtime = prepare(data_dir)
     stat = bwrap.stat()
+    backend = Bubblewrap(settings, runtime, bwrap, install(settings.packages, data_dir, tell))
     return Candidate(
-        Bubblewrap(settings, runtime, bwrap, install(settings.packages, data_dir)),
+        backend,
         lambda: asyncio.to_thread(lambda: f"bubblewrap {bubblewrap_version(bwrap)}"),
         f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root}",
+        walls=backend.walls,
     )

@@ -23,7 +23,7 @@ from toolfold.sandbox.container_cell import ContainerCell
 from toolfold.sandbox.engine import Engine
 from toolfold.sandbox.image import Image, find_image, import_runtime
 from toolfold.sandbox.leftovers import Lease
-from toolfold.sandbox.protocol import GUEST_HOME, Room
+from toolfold.sandbox.protocol import GUEST_HOME, Room, Tell, to_nobody
 from toolfold.sandbox.runtime import prepare
 
 _BOOT = "import sys; sys.path.insert(0, '/opt/toolfold'); from toolfold_guest.first import main; main()"
@@ -38,7 +38,7 @@ _SELINUX = Path("/sys/fs/selinux/enforce")
 
 
 async def open_container(
-    settings: SandboxSettings, engine: Engine, data_dir: Path, packages: Sequence[Path] = ()
+    settings: SandboxSettings, engine: Engine, data_dir: Path, packages: Sequence[Path] = (), tell: Tell = to_nobody
 ) -> Container:
     """The backend on `engine`, with its image there and what earlier processes left behind removed."""
     if settings.image:
@@ -51,7 +51,7 @@ async def open_container(
         hint = f'Run: {engine.name} pull {_EXAMPLE}, and set `image = "{_EXAMPLE}"` under [sandbox] in toolfold.toml'
         raise SandboxUnavailable(message, hint=hint)
     else:
-        image = await import_runtime(engine, await asyncio.to_thread(prepare, data_dir))
+        image = await import_runtime(engine, await asyncio.to_thread(prepare, data_dir), tell)
     lease = await asyncio.to_thread(Lease, data_dir / "containers")
     container = Container(settings, engine, image, data_dir / "containers", lease, packages)
     await container.sweep()

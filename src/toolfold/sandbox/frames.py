@@ -1,5 +1,6 @@
 """The words that cross the sandbox's boundary: length-prefixed JSON, decoded into typed messages.
 
+Long texts that go in are sent as they are, behind the frame that says how much `follows`.
 Everything that arrives was written by a hostile peer. A frame that is too long, too deep, not JSON, not one of the
 messages below, or with a field of another type is a `FrameError`, and the run that sent it ends.
 """
@@ -93,13 +94,31 @@ Request = Call | CallNamed | Search | Resource | Prompt
 Message = Ready | Call | CallNamed | Search | Resource | Prompt | Progress | Done
 
 _decoder = msgspec.json.Decoder(Message)
-_encoder = msgspec.json.Encoder()
+
+
+class Following:
+    """A long text that is sent behind its frame as it is. Inside, every quote in it would be written and read twice."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 def encode(frame: Any) -> bytes:
     """One frame for the guest. Values that JSON cannot hold are the caller's mistake and raise TypeError."""
-    body = _encoder.encode(frame)
-    return _HEADER.pack(len(body)) + body
+    texts = bytearray()
+
+    def follow(value: object) -> tuple[int, int]:
+        """Where it will be found among what follows."""
+        if not isinstance(value, Following):
+            raise TypeError(f"a frame cannot hold {type(value).__name__}")
+        begin = len(texts)
+        texts.extend(value.text.encode("utf-8", "replace"))
+        return begin, len(texts)
+
+    body = msgspec.json.encode(frame, enc_hook=follow)
+    if texts:
+        body = b'%b,"follows":%d}' % (body[:-1], len(texts))
+    return b"".join((_HEADER.pack(len(body)), body, texts))
 
 
 class FrameReader:

@@ -16,15 +16,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from toolfold.errors import ConfigError
+from toolfold.sandbox.protocol import Tell, to_nobody
 from toolfold.sandbox.runtime import make_readable
-
-Progress = Callable[[str], None]
 
 _REQUIREMENT = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._, -]+\])?\s*([<>=!~]=?[^;@\s]+(\s*,\s*[<>=!~]=?[^;@\s]+)*)?"
@@ -32,8 +31,8 @@ _REQUIREMENT = re.compile(
 _SAID = 600
 
 
-def install(packages: Sequence[str], data_dir: Path, progress: Progress = lambda text: None) -> tuple[Path, ...]:
-    """The folders to mount for `packages`; installs what is not there yet, telling `progress` how far it is.
+def install(packages: Sequence[str], data_dir: Path, tell: Tell = to_nobody) -> tuple[Path, ...]:
+    """The folders to mount for `packages`; installs what is not there yet, telling `tell` how far it is.
 
     Raises ConfigError, with what to do, when they cannot be installed. May take minutes the first time.
     """
@@ -50,7 +49,7 @@ def install(packages: Sequence[str], data_dir: Path, progress: Progress = lambda
     folder = home / _key(wanted)
     with _locked(home / "lock"):
         if not folder.is_dir():
-            _install(wanted, folder, home / f"{folder.name}.lock.txt", progress)
+            _install(wanted, folder, home / f"{folder.name}.lock.txt", tell)
     return (folder,)
 
 
@@ -68,37 +67,37 @@ def _locked(path: Path) -> Generator[None]:
         yield
 
 
-def _install(wanted: list[str], folder: Path, lock: Path, progress: Progress) -> None:
-    progress(f"Installing {', '.join(wanted)} for programs (once).")
+def _install(wanted: list[str], folder: Path, lock: Path, tell: Tell) -> None:
+    tell(f"Installing {', '.join(wanted)} for programs (once).")
     work = Path(tempfile.mkdtemp(prefix="build-", dir=folder.parent))
     try:
         target = work / "target"
         if not lock.exists():
-            _resolve(wanted, work, progress)
+            _resolve(wanted, work, tell)
             (work / "lock").rename(lock)
-        _run(_install_command(lock, target), wanted, progress)
+        _run(_install_command(lock, target), wanted, tell)
         make_readable(target)
         target.chmod(0o755)
         shutil.copy(lock, target / "toolfold-packages.txt")
         target.rename(folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    progress(f"Installed {', '.join(wanted)}.")
+    tell(f"Installed {', '.join(wanted)}.")
 
 
-def _resolve(wanted: list[str], work: Path, progress: Progress) -> None:
+def _resolve(wanted: list[str], work: Path, tell: Tell) -> None:
     """Write `lock`: every package with its exact version and the hashes of its archives."""
     lock = work / "lock"
     pip = _pip()
     if pip is not None:
         report = work / "report.json"
         command = [*pip, "install", "--dry-run", "--ignore-installed", "--only-binary", ":all:", "--no-input"]
-        _run([*command, "--report", str(report), "--", *wanted], wanted, progress)
+        _run([*command, "--report", str(report), "--", *wanted], wanted, tell)
         lock.write_text("".join(f"{line}\n" for line in _locked_lines(json.loads(report.read_text()))))
         return
     (work / "wanted.txt").write_text("\n".join(wanted))
     command = [*_uv(), "pip", "compile", "--python", sys.executable, "--only-binary", ":all:", "--generate-hashes"]
-    _run([*command, "--no-header", "--quiet", "--output-file", str(lock), str(work / "wanted.txt")], wanted, progress)
+    _run([*command, "--no-header", "--quiet", "--output-file", str(lock), str(work / "wanted.txt")], wanted, tell)
 
 
 def _locked_lines(report: Any) -> list[str]:
@@ -138,7 +137,7 @@ def _uv() -> list[str]:
     return [found]
 
 
-def _run(command: list[str], wanted: list[str], progress: Progress) -> None:
+def _run(command: list[str], wanted: list[str], tell: Tell) -> None:
     said: list[str] = []
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -148,7 +147,7 @@ def _run(command: list[str], wanted: list[str], progress: Progress) -> None:
         for line in process.stdout:
             if text := line.strip():
                 said.append(text)
-                progress(text)
+                tell(text)
     if process.wait() != 0:
         raise ConfigError(
             f"`sandbox.packages` ({', '.join(wanted)}) could not be installed: {_reason(said)}", hint=_hint(said)

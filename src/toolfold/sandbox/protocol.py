@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -11,6 +12,13 @@ from toolfold.errors import LimitExceeded
 
 GUEST_HOME = "/agent"
 """The program's working directory: servers/ (read-only), skills/ and workspace/."""
+
+Tell = Callable[[str], None]
+"""Hears, from any thread, of set-up that takes long."""
+
+
+def to_nobody(text: str) -> None:
+    """A `Tell` that keeps it to itself."""
 
 
 @dataclass(frozen=True)

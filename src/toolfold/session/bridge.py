@@ -10,15 +10,16 @@ from typing import Any, Protocol
 
 from toolfold.catalog.catalog import Answer, Catalog
 from toolfold.codegen.validation import Validators
-from toolfold.definitions import BlobPart, ToolDefinition, ToolResult
+from toolfold.definitions import BlobPart, Part, TextPart, ToolDefinition, ToolResult
 from toolfold.errors import ToolfoldError
 from toolfold.guards.guard import Guard, ToolRequest, stack
-from toolfold.sandbox.frames import Call, CallNamed, Prompt, Request, Resource, Search
+from toolfold.sandbox.frames import Call, CallNamed, Following, Prompt, Request, Resource, Search
 from toolfold.session.events import Event, Progress, ToolCall
 from toolfold.session.output import Output
 from toolfold.upstream.fleet import Fleet
 
 _PROGRESS_CHARS = 500
+_LONG = 4096
 
 
 class SearchTools(Protocol):
@@ -92,7 +93,7 @@ class Bridge:
 
     def _package(self, tool: ToolDefinition, result: ToolResult) -> dict[str, Any]:
         if not result.has_structured or result.is_error:
-            return {"parts": result.parts, "is_error": result.is_error}
+            return {"parts": [_light(part) for part in result.parts], "is_error": result.is_error}
         # The text beside structured content repeats it; bytes do not.
         blobs = [part for part in result.parts if isinstance(part, BlobPart)]
         answer: dict[str, Any] = {"parts": blobs, "structured": result.structured, "has_structured": True}
@@ -119,3 +120,10 @@ class Bridge:
     def _tell(self, event: Event) -> None:
         if self._heard is not None:
             self._heard(event)
+
+
+def _light(part: Part) -> Part | dict[str, Any]:
+    """A long text goes beside the frame and not in it."""
+    if isinstance(part, TextPart) and len(part.text) > _LONG:
+        return {"type": "text", "text": Following(part.text)}
+    return part

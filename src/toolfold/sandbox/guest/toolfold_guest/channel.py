@@ -1,4 +1,4 @@
-"""The one way out of the sandbox: length-prefixed JSON frames on one socket.
+"""The one way out of the sandbox: length-prefixed JSON frames on one socket. What comes in may have texts behind it.
 
 Loop-agnostic on purpose. Agents write `await x`, `asyncio.run(main())`, `loop.run_until_complete(...)` and threads;
 whichever loop makes a request reads the replies, and a reply finds its own loop.
@@ -7,6 +7,7 @@ whichever loop makes a request reads the replies, and a reply finds its own loop
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import json
 import queue
@@ -68,6 +69,8 @@ class Channel:
         self._read_lock = threading.Lock()
         self._ids = itertools.count(1)
         self._buffer = bytearray()
+        self._incomplete: dict[str, Any] | None = None
+        """A frame that is here, and the texts behind it are not."""
         self._incoming = memoryview(bytearray(1 << 16))
         self._waiting: dict[int, _Waiter] = {}
         self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -163,6 +166,22 @@ class Channel:
             self._deliver(frame)
 
     def _next_frame(self) -> dict[str, Any] | None:
+        """The next frame that is here with all that follows it."""
+        frame = self._incomplete or self._take_frame()
+        if frame is None:
+            return None
+        more = frame.get("follows", 0)
+        if len(self._buffer) < more:
+            self._incomplete = frame
+            return None
+        self._incomplete = None
+        if more:
+            with memoryview(self._buffer) as texts:
+                _put_in(frame, texts)
+            del self._buffer[:more]
+        return frame
+
+    def _take_frame(self) -> dict[str, Any] | None:
         if len(self._buffer) < 4:
             return None
         (size,) = _HEADER.unpack_from(self._buffer)
@@ -170,7 +189,7 @@ class Channel:
             return None
         body = self._buffer[4 : 4 + size].decode()
         del self._buffer[: 4 + size]
-        return json.loads(body)
+        return parse(body)
 
     def _read_while_idle(self, loop: Any, waiter: _Waiter) -> None:
         """While the loop has nothing else to do, wait here for the reply: that saves it two rounds.
@@ -221,6 +240,25 @@ class Channel:
         waiter = self._waiting.get(frame["id"])
         if waiter is not None:
             waiter.put(frame)
+
+
+def parse(text: str) -> Any:
+    """JSON. Large data is many objects and no garbage: looking for garbage meanwhile only costs time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return json.loads(text)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _put_in(reply: dict[str, Any], texts: memoryview) -> None:
+    """Long texts came behind the frame; it says where each one begins and ends."""
+    for part in reply["ok"]["parts"]:
+        if isinstance(part.get("text"), list):
+            begin, end = part["text"]
+            part["text"] = str(texts[begin:end], "utf-8")
 
 
 def _resolve(future: asyncio.Future[Any], frame: dict[str, Any]) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import gc
 import itertools
-import json
 import mimetypes
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-from .channel import ToolError, warn
+from .channel import ToolError, parse, warn
 
 FILES = Path("workspace/files")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -64,16 +62,8 @@ def part_value(part: dict[str, Any], stem: str) -> Any:
 def parse_text(text: str) -> Any:
     """Objects and arrays are parsed. A bare `42` or `true` stays text: it may be a name or a code."""
     if text[:64].lstrip()[:1] in ("{", "["):
-        # Large data is many objects and no garbage: looking for garbage meanwhile only costs time.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-        finally:
-            if collecting:
-                gc.enable()
+        with contextlib.suppress(ValueError):
+            return parse(text)
     return text
 
 
