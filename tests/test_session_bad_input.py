@@ -166,3 +166,12 @@ for fd in range(3, 4096):
 time.sleep(5)
 """
     assert "protocol" in str((await ends_badly(fold, code)).error)
+
+
+async def test_a_long_error_is_held_to_the_budget(fold: Toolfold) -> None:
+    result = await fold.run("raise ValueError('begin ' + 'x' * 100_000 + ' end')")
+    assert result.error is not None
+    assert len(result.error) < 2100
+    assert "ValueError: begin" in result.error
+    assert "characters cut" in result.error
+    assert result.error.endswith(" end")

@@ -85,6 +85,14 @@ class Output:
             self._failed = f"the rest could not be kept: {error.strerror}"
 
 
+def within(text: str, budget: int) -> str:
+    """A text that nobody keeps elsewhere, cut in the middle when it is over the budget."""
+    if len(text) <= budget:
+        return text
+    half = budget // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters cut …]\n{text[-half:]}"
+
+
 def _create(workspace: Path, name: str) -> int:
     """Open a new file under `workspace/outputs` without following any link that the program may have laid there."""
     folder = os.open(workspace, _FOLDER)

@@ -24,7 +24,7 @@ from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.bridge import Bridge
 from toolfold.session.events import Event, RunResult
 from toolfold.session.events import Output as Printed
-from toolfold.session.output import Output
+from toolfold.session.output import Output, within
 from toolfold.session.rooms import Rooms
 
 CONNECTION = "@connection"
@@ -150,7 +150,7 @@ class Sessions:
             success=not error,
             output=text,
             value=value if value is not None else (shown or None),
-            error=error or None,
+            error=within(error, self._settings.output_chars) or None,
             execution_time_ms=round((time.perf_counter() - begun) * 1000, 3),
             tool_calls=bridge.calls,
             session=live.name if live is not None else None,
