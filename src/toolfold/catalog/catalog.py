@@ -221,7 +221,8 @@ class Catalog:
         near = view.only(self._state.written.nearest(query, 20))[:5]
         hits = fitting([Hit(tool, self.names) for tool in near], detail, limit)
         before = f"No match for {_quoted(query)}."
-        step = f'Say what it should do in other words, or "" lists the {len(view.servers)} servers.'
+        servers = f"the {len(view.servers)} servers" if len(view.servers) != 1 else "the server"
+        step = f'Say what it should do in other words, or "" lists {servers}.'
         if hits:
             return Answer(hits, 0, told(hits, detail, before=f"{before} Nearest names:", after=step))
         return Answer(text=f"{before} {step}")
