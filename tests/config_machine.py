@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,3 +50,24 @@ def _write(path: Path, content: object) -> Path:
 
 def texts(problems: list[Problem]) -> list[str]:
     return [str(problem) for problem in problems]
+
+
+_READ_EVERYTHING = (1 << 1) | (1 << 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+_CAPABILITIES = 0x20080522
+
+
+@contextmanager
+def like_any_owner() -> Generator[None]:
+    """Modes count for us too, also when we are root: root gives up, for a while, what lets it read everything."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0)
+    held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice
+    if libc.capget(header, held) != 0:
+        raise OSError(ctypes.get_errno(), "capget")
+    less = (ctypes.c_uint32 * 6)(*held)
+    less[0] &= ~_READ_EVERYTHING
+    try:
+        libc.capset(header, less)
+        yield
+    finally:
+        libc.capset(header, held)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,9 @@ def test_a_program_outside_manages_to(baits: Baits, attempt: Attempt, tmp_path: 
         # What these leave is more than pytest can clear away.
         remove_tree(tmp_path)
     if attempt.needs and outcome == attempt.needs:
-        pytest.skip(f"this kernel has {outcome}")
+        # It was asked and has none: there is nothing here that a sandbox would have to stop.
+        warnings.warn(f"{attempt.name}: this kernel has {outcome}, which proves nothing", stacklevel=1)
+        return
     assert outcome is True
     if "untouched" in attempt.extra:
         _eventually(lambda: attempt.extra["untouched"] in baits.touched)
