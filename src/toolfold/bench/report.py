@@ -70,13 +70,18 @@ def show(figures: list[Figure], title: str, console: Console) -> None:
 
 
 async def side_by_side(
-    ours: Callable[[], Awaitable[Any]], other: Callable[[], Awaitable[Any]], times: int
+    ours: Callable[[], Awaitable[Any]],
+    other: Callable[[], Awaitable[Any]],
+    times: int,
+    *,
+    in_a_row: int = 1,
+    pause: float = 0.0,
 ) -> tuple[float, float]:
-    """The medians of both, measured in turns, so that the machine's moods meet both alike."""
+    """The medians of both, measured in turns of `in_a_row`, so that the machine's moods meet both alike."""
     taken: tuple[list[float], list[float]] = ([], [])
     for _ in range(times):
         for work, into in zip((ours, other), taken, strict=True):
-            into.append(await median_ms(work, 1))
+            into.append(await median_ms(work, in_a_row, pause=pause))
     return statistics.median(taken[0]), statistics.median(taken[1])
 
 

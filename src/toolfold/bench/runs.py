@@ -9,7 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,9 @@ _THEIR_ROWS = (
 )
 _PACE = 0.5
 """Seconds between runs that each need a fresh sandbox: an agent thinks at least as long."""
+_REFILLED = 3.0
+"""Seconds in which a pool that ran dry is full again."""
+_Call = Callable[..., Awaitable[None]]
 _EMPTY_SERVER = """
 import anyio
 from mcp.server.lowlevel import Server
@@ -64,62 +67,84 @@ async def _measure_calls(home: Path, rival: Path | None, rounds: int, progress: 
     async with _client(sys.executable, serve) as ours, _client(sys.executable, UPSTREAM) as sdk:
         run = _caller(ours, "run_code")
         await run(_LOOP, session="warm")
-        figures: list[Figure] = []
-
-        async def ours_new() -> None:
-            await run("1", session="new")
-
-        async def ours_live() -> None:
-            await run("1", session="live")
-
-        async def sdk_loop() -> None:
-            for _ in range(100):
-                await sdk.call_tool("echo", {"text": "hi"})
-
-        async def sdk_gather() -> None:
-            await asyncio.gather(*[sdk.call_tool("slow", {"ms": 50}) for _ in range(20)])
-
-        async def sdk_rows() -> None:
-            await sdk.call_tool("rows", {"count": 10000})
-
-        await ours_live()
+        await run("1", session="live")
         progress("idle memory")
         memory = _memory()
-        progress("trivial programs")
-        new = await median_ms(ours_new, rounds, pause=_PACE)
-        burst = await median_ms(ours_new, rounds)
-        live = await median_ms(ours_live, rounds)
-        progress("100 calls in a loop, against the SDK client")
-        loop, sdk_loop_ms = await side_by_side(lambda: run(_LOOP, session="live"), sdk_loop, 9)
-        progress("20 slow calls gathered")
-        gather, sdk_gather_ms = await side_by_side(lambda: run(_GATHER, session="live"), sdk_gather, 9)
-        progress("10,000 rows filtered in code")
-        rows, sdk_rows_ms = await side_by_side(lambda: run(_ROWS, session="live"), sdk_rows, 15)
-        theirs: dict[str, float | None] = dict.fromkeys(("trivial", "paced", "loop", "gather", "rows"))
-        if rival is not None:
-            progress("the same in FastMCP CodeMode")
+        figures = await _beside_the_client(run, sdk, progress)
+        if rival is None:
+            figures += await _alone(run, rounds, progress)
+        else:
             async with _client(str(rival), ["-c", CODE_MODE, sys.executable, *UPSTREAM]) as other:
-                execute = _caller(other, "execute")
-                await execute(_THEIR_LOOP)
-                theirs["trivial"] = await median_ms(lambda: execute("return 1"), rounds)
-                theirs["paced"] = await median_ms(lambda: execute("return 1"), rounds, pause=_PACE)
-                theirs["loop"] = await median_ms(lambda: execute(_THEIR_LOOP), 5)
-                theirs["gather"] = await median_ms(lambda: execute(_THEIR_GATHER), 5)
-                theirs["rows"] = await median_ms(lambda: execute(_THEIR_ROWS), 7)
-        mode = "FastMCP CodeMode"
-        figures += [
-            Figure("trivial run, fresh sandbox, two a second", new, theirs["paced"], mode, budget=0.6),
-            Figure("the same, back to back (pool runs dry)", burst, theirs["trivial"], mode),
-            Figure("trivial run, live session", live, theirs["trivial"], mode, budget=0.35),
-            Figure("100 calls in a loop", loop, sdk_loop_ms, "SDK client", budget=1.3),
-            Figure("100 calls in a loop", loop, theirs["loop"], mode),
-            Figure("20 slow calls, gathered", gather, sdk_gather_ms, "SDK client", budget=1.2),
-            Figure("20 slow calls, gathered", gather, theirs["gather"], mode),
-            Figure("10,000 rows filtered", rows, sdk_rows_ms, "SDK client's bare call", budget=1.5),
-            Figure("10,000 rows filtered", rows, theirs["rows"], mode),
-            Figure("idle gateway with its warm pool", memory, 150.0, "the budget", unit="MB", budget=1.0),
-        ]
+                figures = await _beside_code_mode(run, _caller(other, "execute"), rounds, progress) + figures
+        figures.append(Figure("idle gateway with its warm pool", memory, 150.0, "the budget", unit="MB", budget=1.0))
         return figures
+
+
+async def _beside_the_client(run: _Call, sdk: Any, progress: Callable[[str], None]) -> list[Figure]:
+    async def loop() -> None:
+        for _ in range(100):
+            await sdk.call_tool("echo", {"text": "hi"})
+
+    async def gather() -> None:
+        await asyncio.gather(*[sdk.call_tool("slow", {"ms": 50}) for _ in range(20)])
+
+    async def rows() -> None:
+        await sdk.call_tool("rows", {"count": 10000})
+
+    figures: list[Figure] = []
+    for what, program, theirs, times, title, budget in (
+        ("100 calls in a loop", _LOOP, loop, 9, "SDK client", 1.3),
+        ("20 slow calls, gathered", _GATHER, gather, 9, "SDK client", 1.2),
+        ("10,000 rows filtered", _ROWS, rows, 15, "SDK client's bare call", 1.5),
+    ):
+        progress(f"{what}, against the SDK client")
+        taken, other = await side_by_side(lambda: run(program, session="live"), theirs, times)  # noqa: B023 - awaited here
+        figures.append(Figure(what, taken, other, title, budget=budget))
+    return figures
+
+
+async def _beside_code_mode(run: _Call, execute: _Call, rounds: int, progress: Callable[[str], None]) -> list[Figure]:
+    mode = "FastMCP CodeMode"
+    await execute(_THEIR_LOOP)
+    progress("trivial programs, beside FastMCP CodeMode")
+
+    async def theirs() -> None:
+        await execute("return 1")
+
+    new, paced = await side_by_side(lambda: run("1", session="new"), theirs, rounds, pause=_PACE)
+    await asyncio.sleep(_REFILLED)
+    live, trivial = await side_by_side(lambda: run("1", session="live"), theirs, rounds // 2, in_a_row=10)
+    burst = await median_ms(lambda: run("1", session="new"), rounds)
+    figures = [
+        Figure("trivial run, fresh sandbox, two a second", new, paced, mode, budget=0.6),
+        Figure("the same, back to back (pool runs dry)", burst, trivial, mode),
+        Figure("trivial run, live session", live, trivial, mode, budget=0.35),
+    ]
+    await asyncio.sleep(_REFILLED)
+    for what, program, their_program in (
+        ("100 calls in a loop", _LOOP, _THEIR_LOOP),
+        ("20 slow calls, gathered", _GATHER, _THEIR_GATHER),
+        ("10,000 rows filtered", _ROWS, _THEIR_ROWS),
+    ):
+        progress(f"{what}, beside FastMCP CodeMode")
+        taken, other = await side_by_side(
+            lambda: run(program, session="live"),  # noqa: B023 - awaited here
+            lambda: execute(their_program),  # noqa: B023
+            5,
+        )
+        figures.append(Figure(what, taken, other, mode))
+    return figures
+
+
+async def _alone(run: _Call, rounds: int, progress: Callable[[str], None]) -> list[Figure]:
+    """Without a rival there is nothing to compare with; the figures are still worth seeing."""
+    progress("trivial programs")
+    new = await median_ms(lambda: run("1", session="new"), rounds, pause=_PACE)
+    live = await median_ms(lambda: run("1", session="live"), rounds)
+    return [
+        Figure("trivial run, fresh sandbox, two a second", new, None, ""),
+        Figure("trivial run, live session", live, None, ""),
+    ]
 
 
 async def _measure_start(home: Path, rival: Path | None, progress: Callable[[str], None]) -> list[Figure]:
@@ -131,24 +156,25 @@ async def _measure_start(home: Path, rival: Path | None, progress: Callable[[str
     await _fill_cache(config, home / "data50")
     serve = ["-m", "toolfold", "serve", "--config", str(config), "--data", str(home / "data50")]
 
-    ours = await _until_listed(sys.executable, serve)
-    empty = await _until_listed(sys.executable, ["-c", _EMPTY_SERVER])
-    figures = [Figure("serve → tools/list, 50 servers cached", ours, empty, "an empty SDK server", budget=1.5)]
+    commands = {"ours": (sys.executable, serve), "empty": (sys.executable, ["-c", _EMPTY_SERVER])}
     if rival is not None:
-        theirs = await _until_listed(str(rival), ["-c", CODE_MODE, sys.executable, *UPSTREAM])
-        figures.append(Figure("serve → tools/list", ours, theirs, "FastMCP CodeMode, one server"))
+        commands["mode"] = (str(rival), ["-c", CODE_MODE, sys.executable, *UPSTREAM])
+    taken: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(7):
+        for name, (command, args) in commands.items():
+            taken[name].append(await _until_listed(command, args))
+    ours, empty, *mode = map(statistics.median, taken.values())
+    figures = [Figure("serve → tools/list, 50 servers cached", ours, empty, "an empty SDK server", budget=1.5)]
+    figures += [Figure("serve → tools/list", ours, theirs, "FastMCP CodeMode, one server") for theirs in mode]
     return figures
 
 
 async def _until_listed(command: str, args: list[str]) -> float:
-    """Milliseconds from starting the process to its answer to `tools/list`: the median of five."""
-    taken: list[float] = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        async with _client(command, args) as client:
-            await client.list_tools()
-            taken.append((time.perf_counter() - begun) * 1000)
-    return statistics.median(taken)
+    """Milliseconds from starting the process to its answer to `tools/list`."""
+    begun = time.perf_counter()
+    async with _client(command, args) as client:
+        await client.list_tools()
+        return (time.perf_counter() - begun) * 1000
 
 
 async def _fill_cache(config: Path, data_dir: Path) -> None:
