@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.sandbox import cgroup
+from toolfold.sandbox.exits import in_words, readable
 from toolfold.sandbox.processes import Processes
 
 IN_MEMORY = ("/tmp", "/dev/shm")  # noqa: S108 - the sandbox's own
@@ -86,13 +86,13 @@ class BubblewrapCell:
 
     async def _wait(self) -> str:
         first = self._open_first()
-        await _readable(self._pidfd)
+        await readable(self._pidfd)
         code = self._process.wait()
         try:
             if first is not None:
                 # The sandbox's own first process is gone only when every process in its namespace is.
                 async with asyncio.timeout(5):
-                    await _readable(first)
+                    await readable(first)
         except TimeoutError:
             raise SandboxDied("the sandbox's processes did not end within 5 s of being killed.") from None
         finally:
@@ -105,7 +105,7 @@ class BubblewrapCell:
                 self._broken = self._broken or self._out_of_memory()
                 await asyncio.to_thread(self._group.remove)
                 self._group = None
-        return _ending(code)
+        return in_words(code)
 
     def _open_first(self) -> int | None:
         """A handle on process 1 of the sandbox, which bwrap names on the status pipe."""
@@ -184,25 +184,3 @@ class BubblewrapCell:
 def _too_much_memory(limit: int) -> LimitExceeded:
     message = f"The program and everything it started used more than {limit:,} bytes of memory."
     return LimitExceeded(message, limit="sandbox.memory")
-
-
-def _ending(code: int) -> str:
-    number = -code if code < 0 else code - 128
-    if (code < 0 or code > 128) and number in signal.valid_signals():
-        return f"killed by {signal.Signals(number).name}"
-    return f"exit code {code}"
-
-
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-
-    def ready() -> None:
-        if not future.done():
-            future.set_result(None)
-
-    loop.add_reader(descriptor, ready)
-    try:
-        await future
-    finally:
-        loop.remove_reader(descriptor)

@@ -13,31 +13,36 @@ async def exit_code(process: subprocess.Popen[bytes]) -> int:
     """The code with which it ended. Waiting may be given up; the process is reaped by whoever waits to the end."""
     if process.poll() is None:
         if sys.platform == "linux":
-            await _handle_is_readable(os.pidfd_open(process.pid))
+            handle = os.pidfd_open(process.pid)
+            try:
+                await readable(handle)
+            finally:
+                os.close(handle)
         else:
             await asyncio.to_thread(process.wait)
     return process.wait()
 
 
-async def _handle_is_readable(handle: int) -> None:
+async def readable(descriptor: int) -> None:
+    """Wait until there is something to read; of a handle on a process, until the process has ended."""
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
+    ready: asyncio.Future[None] = loop.create_future()
 
     def tell() -> None:
-        if not ended.done():
-            ended.set_result(None)
+        if not ready.done():
+            ready.set_result(None)
 
-    loop.add_reader(handle, tell)
+    loop.add_reader(descriptor, tell)
     try:
-        await ended
+        await ready
     finally:
-        loop.remove_reader(handle)
-        os.close(handle)
+        loop.remove_reader(descriptor)
 
 
 def in_words(code: int) -> str:
     """ "exit code 3", or "killed by SIGSEGV" for -11 and for 139, which is how containers tell it."""
     number = -code if code < 0 else code - 128
-    if number in signal.valid_signals():
+    try:
         return f"killed by {signal.Signals(number).name}"
-    return f"exit code {code}"
+    except ValueError:
+        return f"exit code {code}"
