@@ -110,6 +110,16 @@ def test_only_names_are_packages(package: str, tmp_path: Path) -> None:
         install([package], tmp_path)
 
 
+def test_a_pip_that_tells_no_hash_of_a_local_file_is_helped_out(tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path, "smallthing", "1.0", "")
+    item = {
+        "metadata": {"name": "smallthing", "version": "1.0"},
+        "download_info": {"url": wheel.as_uri(), "archive_info": {}},
+    }
+    (line,) = packages._locked_lines({"install": [item]})  # pyright: ignore[reportPrivateUsage]
+    assert line == f"smallthing==1.0 --hash=sha256:{sha256(wheel.read_bytes()).hexdigest()}"
+
+
 def test_the_command_line_tells_what_it_installs(index: Path, tmp_path: Path) -> None:
     config = tmp_path / "toolfold.toml"
     config.write_text('[sandbox]\npackages = ["smallthing"]\n')

@@ -20,6 +20,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from toolfold.errors import ConfigError
 from toolfold.sandbox.protocol import Tell, to_nobody
@@ -104,9 +105,21 @@ def _locked_lines(report: Any) -> list[str]:
     lines: list[str] = []
     for item in report["install"]:
         name, version = item["metadata"]["name"], item["metadata"]["version"]
-        digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
-        lines.append(f"{name}=={version} --hash=sha256:{digest}")
+        lines.append(f"{name}=={version} --hash=sha256:{_digest(item['download_info'], name)}")
     return sorted(lines)
+
+
+def _digest(download: Any, name: str) -> str:
+    """As pip tells it; pip 23.0 and older do not tell it of files on this machine."""
+    told = download["archive_info"].get("hashes", {}).get("sha256")
+    if told is not None:
+        return told
+    address = urlsplit(str(download["url"]))
+    if address.scheme != "file":
+        raise ConfigError(
+            f"`sandbox.packages`: this pip does not tell the hash of {name}.", hint="Run: pip install --upgrade pip"
+        )
+    return hashlib.sha256(Path(unquote(address.path)).read_bytes()).hexdigest()
 
 
 def _install_command(lock: Path, target: Path) -> list[str]:
