@@ -8,6 +8,7 @@ import sys
 import zipfile
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,7 +113,7 @@ def test_only_names_are_packages(package: str, tmp_path: Path) -> None:
 
 def test_a_pip_that_tells_no_hash_of_a_local_file_is_helped_out(tmp_path: Path) -> None:
     wheel = _wheel(tmp_path, "smallthing", "1.0", "")
-    item = {
+    item: dict[str, Any] = {
         "metadata": {"name": "smallthing", "version": "1.0"},
         "download_info": {"url": wheel.as_uri(), "archive_info": {}},
     }
