@@ -44,6 +44,9 @@ class TestResults:
         code = "from servers.lab import json_text\nprint((await json_text())['rows'][2])"
         assert await printed(fold, code) == "3\n"
 
+    async def test_a_text_that_is_nested_too_deeply_to_be_parsed_stays_text(self, fold: Toolfold) -> None:
+        assert await printed(fold, "from servers.lab import deep_text\nprint(len(await deep_text()))") == "200000\n"
+
     async def test_a_text_that_looks_like_a_number_stays_text(self, fold: Toolfold) -> None:
         assert await printed(fold, "from servers.lab import number_text\nprint(await number_text())") == "007\n"
 

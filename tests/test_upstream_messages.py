@@ -103,7 +103,7 @@ def test_a_message_behind_something_else_is_found(prefix: bytes) -> None:
         b'{"id":5,"result":{}}',
         b'{"jsonrpc":"2.0","id":5,"result":{"text":"\xff"}}',
         b'{"result":{"text":"\xff"},"jsonrpc":"2.0","id":5}',
-        b'{"jsonrpc":"2.0","result":{"x":' + b"[" * 5000 + b"]" * 5000 + b'},"id":5}',
+        b'{"jsonrpc":"2.0","result":{"x":' + b"[" * 100_000 + b"]" * 100_000 + b'},"id":5}',
     ],
 )
 def test_a_broken_answer_becomes_an_error_answer(line: bytes) -> None:

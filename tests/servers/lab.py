@@ -34,6 +34,7 @@ TOOLS = [
     tool("nothing", {}),
     tool("lies", {}, {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}),
     tool("die", {}),
+    tool("deep_text", {}),
     tool("echo", {"value": {}}),
 ]
 
@@ -63,6 +64,8 @@ async def call(_ctx: Any, params: types.CallToolRequestParams) -> types.CallTool
             return text("slept")
         case "json-text":
             return text('{"rows": [1, 2, 3]}')
+        case "deep_text":
+            return text("[" * 100_000 + "]" * 100_000)
         case "number_text":
             return text("007")
         case "two_parts":

@@ -62,7 +62,7 @@ def part_value(part: dict[str, Any], stem: str) -> Any:
 def parse_text(text: str) -> Any:
     """Objects and arrays are parsed. A bare `42` or `true` stays text: it may be a name or a code."""
     if text[:64].lstrip()[:1] in ("{", "["):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             return parse(text)
     return text
 
