@@ -39,6 +39,13 @@ TOOLS = [
 ]
 
 
+TEXTS = {
+    "json-text": '{"rows": [1, 2, 3]}',
+    "deep_text": "[" * 100_000 + "]" * 100_000,
+    "number_text": "007",
+}
+
+
 def text(value: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=value)])
 
@@ -62,12 +69,8 @@ async def call(_ctx: Any, params: types.CallToolRequestParams) -> types.CallTool
         case "sleep":
             await anyio.sleep(arguments["seconds"])
             return text("slept")
-        case "json-text":
-            return text('{"rows": [1, 2, 3]}')
-        case "deep_text":
-            return text("[" * 100_000 + "]" * 100_000)
-        case "number_text":
-            return text("007")
+        case name if name in TEXTS:
+            return text(TEXTS[name])
         case "two_parts":
             return types.CallToolResult(
                 content=[types.TextContent(type="text", text="one"), types.TextContent(type="text", text="[2]")]
