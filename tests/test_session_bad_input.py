@@ -175,3 +175,14 @@ async def test_a_long_error_is_held_to_the_budget(fold: Toolfold) -> None:
     assert "ValueError: begin" in result.error
     assert "characters cut" in result.error
     assert result.error.endswith(" end")
+
+
+async def test_a_wrong_call_is_answered_with_the_right_signature_once(fold: Toolfold) -> None:
+    result = await fold.run("from servers.lab import add\nawait add(a=1)\nawait add(a=1, b=2, c=3)")
+    assert result.error is not None
+    assert result.error.splitlines() == [
+        "Nothing was run.",
+        "line 2: add needs b.",
+        "line 3: add has no argument 'c'. It takes a, b.",
+        "Signature: add(*, a: float, b: float) -> Result",
+    ]

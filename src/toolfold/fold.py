@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -253,9 +253,17 @@ class Toolfold:
         if not findings:
             return None
         lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
+        lines += self._usages(finding.tool for finding in findings[:5])
         # A server that could not be listed has no module: say why, not only that.
         lines += [str(error) for server, error in self.unlisted.items() if server in code]
         return "\n".join(["Nothing was run.", *lines])
+
+    def _usages(self, tools: Iterable[tuple[str, str] | None]) -> list[str]:
+        """How the tools that were called wrongly are called, each once."""
+        from toolfold.codegen.render import usage
+
+        found = [self.catalog.tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
+        return [usage(self.catalog.names, tool) for tool in found[:2] if tool is not None]
 
     def _on_used(self, server: str) -> None:
         """A server that runs anyway is asked once what it offers now: the cache may be from another day."""

@@ -17,6 +17,7 @@ _FULL = Layout(exploded=False, description=300, parameter=72, field=50)
 # A tool beyond any use still has to be shown somehow.
 _BARE = Layout(exploded=False, description=300, parameter=0, field=0, most=100)
 _LONGEST_FULL = 80_000
+_LONGEST_USAGE = 700
 _INDEX_LINE = 80
 
 
@@ -28,6 +29,12 @@ def import_line(names: ApiNames, tool: ToolDefinition) -> str:
 def signature(names: ApiNames, tool: ToolDefinition) -> str:
     """The function with its types on one line, valid Python: `async def create_issue(*, title: str) -> Any: ...`"""
     return f"{emit(tool, names.function(tool.server, tool.name), _SHORT).header[0]} ..."
+
+
+def usage(names: ApiNames, tool: ToolDefinition) -> str:
+    """The signature as an error quotes it: `Signature: create_issue(*, title: str) -> Any`"""
+    line = signature(names, tool).removesuffix(": ...").removeprefix("async def ")
+    return f"Signature: {text.one_line(line, _LONGEST_USAGE)}"
 
 
 def full(names: ApiNames, tool: ToolDefinition) -> str:

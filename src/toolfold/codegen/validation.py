@@ -24,7 +24,6 @@ from toolfold.errors import InvalidArguments
 
 _MOST_PROBLEMS = 3
 _LONGEST_PROBLEM = 240
-_LONGEST_SIGNATURE = 700
 _KNOWN_DRAFTS = ("draft-04", "draft-06", "draft-07", "2019-09", "2020-12")
 
 
@@ -40,10 +39,9 @@ class Validators:
         problems = self._check(tool, "arguments", tool.input_schema).problems(arguments)
         if not problems:
             return
-        signature = render.signature(ApiNames.of([tool]), tool).removesuffix(": ...")
         raise InvalidArguments(
             f"{one_line(tool.server, 80)}.{one_line(tool.name, 80)}: {'; '.join(problems)}.",
-            hint=f"Signature: {one_line(signature.removeprefix('async def '), _LONGEST_SIGNATURE)}",
+            hint=render.usage(ApiNames.of([tool]), tool),
         )
 
     def problems_with(self, tool: ToolDefinition, argument: str, value: Any, *, kind_only: bool = False) -> list[str]:

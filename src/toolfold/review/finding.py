@@ -26,3 +26,5 @@ class Finding:
     message: str
     hint: str = ""
     """The next step, where there is one to name."""
+    tool: tuple[str, str] | None = None
+    """The server and the tool whose signature would help."""

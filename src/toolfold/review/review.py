@@ -10,6 +10,7 @@ import ast
 import gc
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 
 from toolfold.codegen.names import ApiNames
@@ -101,7 +102,8 @@ class _Reviewer:
             definition = self._tool(*found) if found else None
             if definition is not None:
                 coroutines[id(call)] = meant.name
-                yield from calls.check(call, meant.name, definition, self._taken(definition), self._validators)
+                for finding in calls.check(call, meant.name, definition, self._taken(definition), self._validators):
+                    yield replace(finding, tool=found)
                 yield from self._awaited(call, scope, meant.name)
         yield from self._kept(coroutines)
 
