@@ -104,6 +104,9 @@ def test_only_pairs_of_streams_can_be_made(machine: Machine) -> None:
     assert call(machine, "socketpair", 1, 1 | 0o2000000) == ALLOW
     assert call(machine, "socketpair", 1, 2) == ERRNO | errno.EACCES
     assert call(machine, "socketpair", 2, 1) == ERRNO | errno.EACCES
+    assert call(machine, "setsockopt", 3, 1, 16) == ALLOW
+    assert call(machine, "setsockopt", 3, 6, 7) == ALLOW
+    assert {call(machine, "setsockopt", 3, 1, size) for size in (7, 8, 32, 33)} == {ERRNO | errno.EPERM}
     assert call(machine, "socket", 2, 1) == ERRNO | errno.ENETUNREACH
     assert call(machine, "socket", 10, 2) == ERRNO | errno.ENETUNREACH
     for family in (1, 16, 17, 38, 40):

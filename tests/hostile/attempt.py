@@ -56,7 +56,7 @@ class Attempt:
     needs: str = ""
     """A kernel feature that the proof depends on: the attempt answers this text where the kernel lacks it."""
     ends: str = ""
-    """The limit that ends the run, for attempts that cannot be refused one by one."""
+    """The limit that ends the run (or another: `a or b`), for attempts that cannot be refused one by one."""
     timeout: float = 20.0
     machines: tuple[str, ...] = ("x86_64", "aarch64")
     only: tuple[str, ...] = ()

@@ -59,7 +59,7 @@ RESOURCES = [
                 os.wait()
             return True
         """,
-        ends="sandbox.timeout",
+        ends="sandbox.timeout or sandbox.cpu",
         timeout=2.0,
     ),
     Attempt(
@@ -105,6 +105,41 @@ RESOURCES = [
                 os.close(theirs)
                 ends.append(mine)
             return all(os.read(end, 1) == b"1" for end in ends)
+        """,
+        ends="sandbox.memory",
+    ),
+    Attempt(
+        "memory_in_sockets",
+        "leaves memory in sockets, where it belongs to no process",
+        """
+        import resource
+        def fill():
+            ends, total = [], 0
+            try:
+                while True:
+                    for end in socket.socketpair():
+                        ends.append(end)
+                        end.setblocking(False)
+                        try:
+                            while True:
+                                total += end.send(bytes(60_000))
+                        except BlockingIOError:
+                            pass
+            except OSError:
+                return ends, total
+        def attempt():
+            results = []
+            for _ in range(8):
+                mine, theirs = os.pipe()
+                if os.fork() == 0:
+                    os.close(mine)
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+                    ends, total = fill()
+                    os.write(theirs, str(total).encode())
+                    time.sleep(30)
+                os.close(theirs)
+                results.append(mine)
+            return sum(int(os.read(end, 20) or 0) for end in results) > 300 * 1000**2
         """,
         ends="sandbox.memory",
     ),

@@ -12,12 +12,15 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _ROUNDS = 100
 _INODE = 1024
 """Bytes of kernel memory that one more file in a temporary folder costs, roughly."""
+_FEW_SOCKETS = 64
+_IN_A_SOCKET = 320_000
+"""Bytes of kernel memory that what was sent to a socket, and not read, can take: half more than the usual buffer."""
 
 
 @dataclass(frozen=True)
 class Use:
     memory: int
-    """Bytes: of every process, pages shared between them counted once, and of the temporary folders."""
+    """Bytes: of every process, pages shared between them counted once, of the temporary folders, and in sockets."""
     cpu: float
     """Processor seconds, those of processes that ended included."""
     processes: int
@@ -44,11 +47,11 @@ class Processes:
         """What the tree uses now. Memory is counted exactly only when it might be more than `enough`."""
         pids = self.pids()
         cpu = sum(_cpu(pid) for pid in (self._first, *pids))
-        folders = sum(_used(folder) for folder in self._folders)
+        elsewhere = sum(_used(folder) for folder in self._folders) + _in_sockets(self._first)
         memory = sum(_resident(pid) for pid in pids)
-        if memory + folders > enough:
+        if memory + elsewhere > enough:
             memory = sum(_proportional(pid) for pid in pids)
-        return Use(memory + folders, cpu, len(pids))
+        return Use(memory + elsewhere, cpu, len(pids))
 
     def stop(self) -> None:
         """Make every process stand still. One that stands still starts no other, so this ends."""
@@ -121,6 +124,15 @@ def _proportional(pid: int) -> int:
     except (OSError, ValueError, IndexError):
         pass
     return _resident(pid)
+
+
+def _in_sockets(first: int) -> int:
+    """What the sandbox's sockets may hold. The kernel does not tell how much it is; nobody needs many of them."""
+    try:
+        used = int(read_small(f"/proc/{first}/net/sockstat").split()[2])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return max(0, used - _FEW_SOCKETS) * _IN_A_SOCKET
 
 
 def _used(folder: str) -> int:

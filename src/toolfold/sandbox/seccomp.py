@@ -77,7 +77,7 @@ getrlimit setrlimit getrusage
 # Facts about the machine, and randomness.
 sysinfo uname getrandom
 # Talking on the channel, and on a pair of sockets made inside.
-sendto recvfrom shutdown getsockname getpeername getsockopt setsockopt
+sendto recvfrom shutdown getsockname getpeername getsockopt
 # Giving up rights is always welcome.
 landlock_create_ruleset landlock_add_rule landlock_restrict_self
 """
@@ -149,6 +149,7 @@ _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*: user, pid, net, ipc, uts, cgroup, mo
 # Asking whether a descriptor is a terminal, how much waits in it, and its flags. No terminal can be typed into.
 _IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _NAME_AND_FACTS = (1, 2, 3, 15, 16, 21, 23, 27, 29, 30, 38, 39, 40, 0x53564D41)  # PR_* that only describe oneself
+_BUFFER_SIZES = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF, and the two that force it
 _REGISTERS = (0x1001, 0x1002, 0x1003, 0x1004)  # ARCH_SET_GS, ARCH_SET_FS, ARCH_GET_FS, ARCH_GET_GS
 
 
@@ -189,6 +190,8 @@ _CHECKED: dict[str, tuple[tuple[_Rule, ...], int]] = {
     "prlimit64": _only(0, 0),
     # asyncio wakes itself through a pair of stream sockets. Datagrams could be addressed to anybody.
     "socketpair": ((((_Test(0, _WORD, (1,)), _Test(1, 0xF, (1,))), _ALLOW),), _NO_ACCESS),
+    # What lies in a socket is the kernel's memory: nobody makes more room there.
+    "setsockopt": ((((_Test(1, _WORD, (1,)), _Test(2, _WORD, _BUFFER_SIZES)), _REFUSED),), _ALLOW),
     "socket": ((((_Test(0, _WORD, (2, 10)),), _NO_NETWORK),), _NO_ACCESS),
 }
 
