@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolfold.catalog.catalog import Answer, Catalog
 from toolfold.config.load import Loaded, load_here
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from toolfold.session.sessions import Sessions
     from toolfold.upstream.fleet import Fleet
 
+_T = TypeVar("_T")
 _SWITCHED_OFF = "Programs are switched off here (`enabled = false` in the settings); search still works."
 _FIRST_LISTING = 20.0
 """Seconds that a search or a run waits for servers that were never listed before."""
@@ -51,7 +52,7 @@ class Toolfold:
         self._pool: Pool | None = None
         self._first_listing: asyncio.Task[None] | None = None
         self._tree_lock = asyncio.Lock()
-        # The index may be made in a thread; meanwhile nobody else asks or changes it.
+        # The catalog is asked in threads; meanwhile nobody else asks or changes it.
         self._catalog_lock = asyncio.Lock()
         self._tree_version = ""
         self._background: set[asyncio.Task[Any]] = set()
@@ -96,8 +97,7 @@ class Toolfold:
     ) -> Answer:
         """What matches, best first, with `.text` as the model reads it."""
         await self.listed()
-        async with self._catalog_lock:
-            answer = self.catalog.search(query, detail=detail, limit=limit, explain=explain)
+        answer = await self._ask(lambda: self.catalog.search(query, detail=detail, limit=limit, explain=explain))
         if answer.hits or not self.unlisted:
             return answer
         reasons = "\n".join(f"Not available: {str(error)[:200]}" for error in self.unlisted.values())
@@ -178,8 +178,18 @@ class Toolfold:
         await self._fresh_tree()
         if self._first_listing is not None:
             # New definitions: index them now. What is on disk already is read in a moment when it is asked for.
-            async with self._catalog_lock:
-                await asyncio.to_thread(self.catalog.warm)
+            await self._ask(self.catalog.warm)
+
+    async def _ask(self, question: Callable[[], _T]) -> _T:
+        """Ask the catalog in a thread: a long answer may take a third of a second, and runs go on meanwhile."""
+        async with self._catalog_lock:
+            asking = asyncio.ensure_future(asyncio.to_thread(question))
+            try:
+                return await asyncio.shield(asking)
+            except asyncio.CancelledError:
+                # A thread cannot be called back, and nobody else may ask until it is done.
+                await asyncio.wait([asking])
+                raise
 
     async def choice(self) -> Choice:
         """Which sandbox is used here, and the evidence that it holds."""

@@ -124,6 +124,11 @@ class Catalog:
         found = self._state.tools.get((server, name))
         return found.tool() if found is not None else None
 
+    def named(self, written: str) -> ToolDefinition | None:
+        """The one tool that `written` names, as `find` reads it. Quick: nothing similar is looked for."""
+        found = self._state.written.matches(written)
+        return found[0].tool() if len(found) == 1 else None
+
     def find(self, written: str) -> ToolDefinition:
         """The tool that `written` names in any of the usual ways, or its generated name, or alone if that is unique.
 

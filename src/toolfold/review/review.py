@@ -29,6 +29,8 @@ _OWN_COROUTINES = frozenset(
     | {Imported("toolfold", name) for name in ("read_resource", "get_prompt")}
 )
 _MOST_FINDINGS = 20
+_LONGEST = 100_000
+"""Characters. A longer program is mostly data, and reading it would keep everybody else waiting."""
 
 
 def review(code: str, names: ApiNames, tool: Lookup, validators: Validators | None = None) -> list[Finding]:
@@ -36,6 +38,8 @@ def review(code: str, names: ApiNames, tool: Lookup, validators: Validators | No
 
     `tool` gives the definition for a server's and a tool's name. `validators` that outlive the call save work.
     """
+    if len(code) > _LONGEST:
+        return []
     # A tree is many small objects and no garbage: the collector would walk the whole process for nothing.
     collecting = gc.isenabled()
     gc.disable()

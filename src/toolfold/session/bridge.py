@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from toolfold.upstream.fleet import Fleet
 
 _PROGRESS_CHARS = 500
 _LONG = 4096
+_READS = 16
+"""Resources and prompts that one run reads at once."""
 
 
 class SearchTools(Protocol):
@@ -48,24 +51,35 @@ class Bridge:
         self._proceed = stack(guards, self._upstream)
         self._output = output
         self._heard = heard
+        # What costs the host processor time is done for each run one after the other, and never in the loop's thread.
+        self._thinking = asyncio.Lock()
+        self._reading = asyncio.Semaphore(_READS)
         self.calls: list[ToolCall] = []
 
     async def answer(self, request: Request) -> Any:
         match request:
             case Call(server=server, tool=name, arguments=arguments):
-                tool = self._world.catalog.tool(server, name) or self._world.catalog.find(f"{server}.{name}")
+                tool = self._world.catalog.tool(server, name) or await self._find(f"{server}.{name}")
                 return await self._call(tool, arguments)
             case CallNamed(name=name, arguments=arguments):
-                tool = self._world.catalog.find(name)
+                tool = self._world.catalog.named(name) or await self._find(name)
                 answer = await self._call(tool, arguments)
                 return {**answer, "server": tool.server, "tool": tool.name}
             case Search(query=query, detail=detail, limit=limit):
-                found = await self._world.search(query, detail=detail, limit=limit)
-                return {"hits": found.rows(), "text": found.text}
+                async with self._thinking:
+                    found = await self._world.search(query, detail=detail, limit=limit)
+                    return {"hits": await asyncio.to_thread(found.rows), "text": found.text}
             case Resource(server=server, uri=uri):
-                return await self._world.fleet.read_resource(server, uri)
+                async with self._reading:
+                    return await self._world.fleet.read_resource(server, uri)
             case Prompt(server=server, name=name, arguments=arguments):
-                return await self._world.fleet.get_prompt(server, name, arguments)
+                async with self._reading:
+                    return await self._world.fleet.get_prompt(server, name, arguments)
+
+    async def _find(self, written: str) -> ToolDefinition:
+        """A name that is not one: most likely the nearest names are wanted."""
+        async with self._thinking:
+            return await asyncio.to_thread(self._world.catalog.find, written)
 
     def printed(self, data: bytes) -> None:
         self._output.add(data)
