@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.lab import lab_fold
 from toolfold import Toolfold
+
+# No example is late on a busy machine. CI tries the same ones each time: new ones are for those who can look into them.
+settings.register_profile("here", deadline=None)
+settings.load_profile("ci" if "TOOLFOLD_REQUIRED_BACKENDS" in os.environ else "here")
 
 # Folders whose tests look at the whole machine (its processes, its containers): one worker each, one after the other.
 ALONE = ("hostile", "backends")
