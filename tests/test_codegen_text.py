@@ -112,6 +112,7 @@ def test_one_line_is_one_line_within_its_limit(prose: str, limit: int) -> None:
 
 
 @given(PROSE, st.integers(5, 60))
+@example("0\n0000\t0", 8)
 def test_an_opening_is_the_text_or_its_beginning(prose: str, limit: int) -> None:
     opening = text.opening(prose, limit)
     assert len(opening) <= limit + 2

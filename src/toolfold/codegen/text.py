@@ -57,7 +57,7 @@ def first_sentence(text: str, limit: int) -> str:
 
 def opening(text: str, limit: int | None = None) -> str:
     """The beginning of a longer text with its lines kept, ended at a sentence or a line where one ends in time."""
-    if limit is None or len(text) <= limit:
+    if limit is None:
         return clean(text)
     head = clean(text[: limit * 4])
     if len(head) <= limit and len(text) <= limit * 4:
