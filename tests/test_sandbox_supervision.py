@@ -18,6 +18,7 @@ import pytest
 
 from tests.backends.available import candidate
 from tests.hostile.arena import Listener
+from tests.hostile.resources import FILL_SOCKETS
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.sandbox.bubblewrap import Bubblewrap
@@ -195,26 +196,14 @@ for folder in ("/tmp", "/dev/shm"):
 time.sleep(20)
 """
 
-IN_SOCKETS = """
+IN_SOCKETS = f"""
 import os, socket, time
-def fill():
-    ends = []
-    try:
-        while True:
-            for end in socket.socketpair():
-                ends.append(end)
-                end.setblocking(False)
-                try:
-                    while True:
-                        end.send(bytes(60_000))
-                except BlockingIOError:
-                    pass
-    except OSError:
-        time.sleep(20)
+{FILL_SOCKETS}
 for _ in range(20):
     if os.fork() == 0:
-        fill()
-fill()
+        break
+kept = fill()
+time.sleep(20)
 """
 
 
@@ -290,6 +279,7 @@ HOST = """
 import asyncio, sys
 from pathlib import Path
 from tests.hostile.arena import Listener
+from tests.hostile.resources import FILL_SOCKETS
 from toolfold.config.settings import SandboxSettings
 from toolfold.sandbox.choose import bubblewrap
 from toolfold.sandbox.pool import Pool

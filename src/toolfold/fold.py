@@ -188,7 +188,7 @@ class Toolfold:
                 return await asyncio.shield(asking)
             except asyncio.CancelledError:
                 # A thread cannot be called back, and nobody else may ask until it is done.
-                await asyncio.wait([asking])
+                await asyncio.gather(asking, return_exceptions=True)
                 raise
 
     async def choice(self) -> Choice:

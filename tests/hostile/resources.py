@@ -7,6 +7,22 @@ from tests.hostile.attempt import Attempt
 MB = 1000**2
 LIMITS = {"memory": 200 * MB, "disk": 100 * MB, "processes": 40, "output": 5 * MB}
 
+FILL_SOCKETS = """
+def fill():
+    ends, total = [], 0
+    try:
+        while True:
+            for end in socket.socketpair():
+                ends.append(end)
+                end.setblocking(False)
+                try:
+                    while True:
+                        total += end.send(bytes(60_000))
+                except BlockingIOError:
+                    pass
+    except OSError:
+        return ends, total
+"""
 _TAKE = """
 def take(size):
     "Memory that is really used, not only asked for."
@@ -111,22 +127,9 @@ RESOURCES = [
     Attempt(
         "memory_in_sockets",
         "leaves memory in sockets, where it belongs to no process",
-        """
+        f"""
         import resource
-        def fill():
-            ends, total = [], 0
-            try:
-                while True:
-                    for end in socket.socketpair():
-                        ends.append(end)
-                        end.setblocking(False)
-                        try:
-                            while True:
-                                total += end.send(bytes(60_000))
-                        except BlockingIOError:
-                            pass
-            except OSError:
-                return ends, total
+        {FILL_SOCKETS.strip().replace(chr(10), chr(10) + "        ")}
         def attempt():
             results = []
             for _ in range(8):
