@@ -120,8 +120,7 @@ def test_doctor_proves_servers_and_sandbox_and_says_what_to_do(config: Path) -> 
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     shown = toolfold(command, "--help").stdout
     assert "Usage" in shown
-    if command != "bench":
-        assert "Example" in shown
+    assert "Example" in shown
 
 
 def test_help_lists_every_command() -> None:

@@ -16,12 +16,13 @@ import pytest
 from tests.test_codegen_hostile import assert_declares_only
 from tests.typed_api import Values, catalog_tools, run_with_tree
 from toolfold.codegen import render
+from toolfold.codegen.from_schema import arguments
 from toolfold.codegen.names import ApiNames, parameters
-from toolfold.codegen.schema import arguments
 from toolfold.codegen.tree import write_tree
-from toolfold.codegen.validation import Validators
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import InvalidArguments
+from toolfold.guards.arguments import check_arguments
+from toolfold.schema.validation import Validators
 from toolfold.telemetry import tokens
 
 ROUNDS = 3
@@ -109,7 +110,7 @@ def made(tools: list[ToolDefinition]) -> Iterator[tuple[ToolDefinition, dict[str
         for attempt in range(30):
             candidate = Values(tool.input_schema, seed=number * 1000 + attempt).arguments()
             try:
-                validators.check_arguments(tool, candidate)
+                check_arguments(validators, tool, candidate)
             except InvalidArguments:
                 continue
             yield tool, candidate
@@ -177,6 +178,6 @@ def test_every_real_schema_can_be_checked(tools: list[ToolDefinition]) -> None:
     for tool in tools:
         if arguments(tool).required:
             with pytest.raises(InvalidArguments) as caught:
-                validators.check_arguments(tool, {})
+                check_arguments(validators, tool, {})
             assert "misses" in caught.value.message
             assert "Signature: " in caught.value.hint

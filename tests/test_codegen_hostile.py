@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.random_schemas import NAMES, SCHEMAS, Awkward
 from tests.typed_api import run_with_tree
 from toolfold.codegen import render
+from toolfold.codegen.from_schema import arguments
 from toolfold.codegen.names import ApiNames, parameters
-from toolfold.codegen.schema import arguments
 from toolfold.codegen.tree import write_tree
 from toolfold.definitions import ToolDefinition
 

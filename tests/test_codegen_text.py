@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolfold.codegen import text
+from toolfold.schema import text
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]), max_size=200)
 # What would matter in a source file, more often than chance would bring it.

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.random_schemas import NAMES, SCHEMAS
 from tests.typed_api import catalog_tools, simple
 from toolfold.codegen import render
+from toolfold.codegen.from_schema import arguments, read
 from toolfold.codegen.names import ApiNames
-from toolfold.codegen.schema import arguments, read
 from toolfold.definitions import ToolDefinition
 
 

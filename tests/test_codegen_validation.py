@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.random_schemas import SCHEMAS
 from tests.typed_api import simple
-from toolfold.codegen.validation import Validators
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import InvalidArguments
+from toolfold.guards.arguments import check_arguments
+from toolfold.schema.validation import Validators
 
 POINT = {
     "type": "object",
@@ -48,7 +49,7 @@ TOOL.input_schema["additionalProperties"] = False
 
 def refusal(arguments: dict[str, Any], tool: ToolDefinition = TOOL) -> str:
     with pytest.raises(InvalidArguments) as caught:
-        Validators().check_arguments(tool, arguments)
+        check_arguments(Validators(), tool, arguments)
     assert caught.value.message.startswith(f"{tool.server}.{tool.name}: ")
     assert caught.value.hint.startswith(f"Signature: {tool.name}(*, ")
     return caught.value.message.split(": ", 1)[1]
@@ -63,7 +64,7 @@ def refusal(arguments: dict[str, Any], tool: ToolDefinition = TOOL) -> str:
     ],
 )
 def test_valid_arguments_pass(arguments: dict[str, Any]) -> None:
-    Validators().check_arguments(TOOL, arguments)
+    check_arguments(Validators(), TOOL, arguments)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_a_refusal_never_repeats_a_value() -> None:
     secret = "hunter2-very-secret"
     for arguments in ({"points": secret}, {"points": [{"x": secret}]}, {"points": [{"x": 1}], "style": secret}):
         with pytest.raises(InvalidArguments) as caught:
-            Validators().check_arguments(TOOL, arguments)
+            check_arguments(Validators(), TOOL, arguments)
         assert secret not in str(caught.value)
 
 
@@ -122,15 +123,15 @@ def test_one_argument_can_be_checked_alone() -> None:
 
 def test_a_changed_definition_is_checked_by_its_new_schema() -> None:
     validators = Validators()
-    validators.check_arguments(simple(x={"type": "string"}), {"x": "text"})
+    check_arguments(validators, simple(x={"type": "string"}), {"x": "text"})
     with pytest.raises(InvalidArguments):
-        validators.check_arguments(simple(x={"type": "integer"}), {"x": "text"})
+        check_arguments(validators, simple(x={"type": "integer"}), {"x": "text"})
 
 
 def test_only_the_most_recent_tools_stay_compiled() -> None:
     validators = Validators(limit=3)
     for number in range(10):
-        validators.check_arguments(simple(f"tool{number}", x={"type": "string"}), {"x": "text"})
+        check_arguments(validators, simple(f"tool{number}", x={"type": "string"}), {"x": "text"})
     assert len(validators._checks) == 3  # pyright: ignore[reportPrivateUsage]
 
 
@@ -150,7 +151,7 @@ NOT_SCHEMAS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("schema", NOT_SCHEMAS)
 def test_what_is_no_schema_checks_nothing(schema: dict[str, Any]) -> None:
     tool = ToolDefinition(server="s", name="t", input_schema=schema, output_schema=schema)
-    Validators().check_arguments(tool, {"x": 1})
+    check_arguments(Validators(), tool, {"x": 1})
     assert Validators().check_result(tool, {"x": 1}) is None
 
 
@@ -180,7 +181,7 @@ BOMBS: list[tuple[dict[str, Any], Any]] = [
 def try_bomb(number: int) -> None:
     schema, value = BOMBS[number]
     with contextlib.suppress(InvalidArguments):
-        Validators().check_arguments(ToolDefinition(server="s", name="t", input_schema=schema), value)
+        check_arguments(Validators(), ToolDefinition(server="s", name="t", input_schema=schema), value)
 
 
 @pytest.mark.parametrize("number", range(len(BOMBS)))
@@ -201,7 +202,7 @@ def test_no_schema_and_no_value_breaks_the_check(schema: Any, value: dict[str, A
     )
     said = ""
     try:
-        Validators().check_arguments(tool, value)
+        check_arguments(Validators(), tool, value)
     except InvalidArguments as refused:
         said = str(refused)
     assert len(said) < 3000

@@ -136,8 +136,8 @@ async def test_concurrent_calls_in_different_sessions_run_side_by_side(runtime_d
         async def introduce() -> None:
             await _appears(runtime_dir / "sessions", "ada-*/workspace/ada")
             await _appears(runtime_dir / "sessions", "bob-*/workspace/bob")
-            for room in (runtime_dir / "sessions").iterdir():
-                (room / "workspace" / "met").touch()
+            for home in (runtime_dir / "sessions").iterdir():
+                (home / "workspace" / "met").touch()
 
         async with asyncio.timeout(30):
             results = await asyncio.gather(meet("ada"), meet("bob"), introduce())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from toolfold.sandbox.cgroup import Bounds, find
-from toolfold.sandbox.identity import spare_ids
+from toolfold.sandbox.walls.cgroup import Bounds, find_cgroups
+from toolfold.sandbox.walls.identity import spare_ids
 
 BOUNDS = Bounds(memory=1_000_000, processes=10, cores=0.5)
 
@@ -39,7 +39,7 @@ def _two(folder: Path, path: str, *, handed: str = "", available: str = "cpu mem
 
 def test_version_two_uses_a_group_that_hands_controllers_down(tmp_path: Path) -> None:
     own = _two(tmp_path / "fs", "/user/app", handed="cpu memory pids")
-    groups = find(_proc(tmp_path, "0::/user/app\n", [("cgroup2", "", tmp_path / "fs")]))
+    groups = find_cgroups(_proc(tmp_path, "0::/user/app\n", [("cgroup2", "", tmp_path / "fs")]))
     assert groups is not None
     assert groups.holds == {"memory", "pids", "cpu"}
     groups.create(BOUNDS)
@@ -53,7 +53,7 @@ def test_version_two_uses_a_group_that_hands_controllers_down(tmp_path: Path) ->
 def test_version_two_uses_the_group_above_when_ours_has_processes(tmp_path: Path) -> None:
     above = _two(tmp_path / "fs", "/user", handed="memory pids")
     _two(tmp_path / "fs", "/user/app", inside="1\n2\n3\n")
-    groups = find(_proc(tmp_path, "0::/user/app\n", [("cgroup2", "", tmp_path / "fs")]))
+    groups = find_cgroups(_proc(tmp_path, "0::/user/app\n", [("cgroup2", "", tmp_path / "fs")]))
     assert groups is not None
     assert groups.holds == {"memory", "pids"}
     groups.create(BOUNDS)
@@ -62,7 +62,7 @@ def test_version_two_uses_the_group_above_when_ours_has_processes(tmp_path: Path
 
 def test_version_two_moves_aside_in_a_group_that_is_ours_alone(tmp_path: Path) -> None:
     own = _two(tmp_path / "fs", "/delegated", inside=f"{os.getpid()}\n")
-    groups = find(_proc(tmp_path, "0::/delegated\n", [("cgroup2", "", tmp_path / "fs")]))
+    groups = find_cgroups(_proc(tmp_path, "0::/delegated\n", [("cgroup2", "", tmp_path / "fs")]))
     assert groups is not None
     assert (own / "toolfold-host" / "cgroup.procs").read_text() == str(os.getpid())
     assert (own / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
@@ -70,7 +70,7 @@ def test_version_two_moves_aside_in_a_group_that_is_ours_alone(tmp_path: Path) -
 
 def test_version_two_leaves_a_group_with_strangers_alone(tmp_path: Path) -> None:
     own = _two(tmp_path / "fs", "/shared", inside=f"{os.getpid()}\n77\n")
-    assert find(_proc(tmp_path, "0::/shared\n", [("cgroup2", "", tmp_path / "fs")])) is None
+    assert find_cgroups(_proc(tmp_path, "0::/shared\n", [("cgroup2", "", tmp_path / "fs")])) is None
     assert not list(own.glob("toolfold-*"))
 
 
@@ -78,7 +78,7 @@ def test_version_one_uses_each_hierarchy(tmp_path: Path) -> None:
     for name in ("memory/own", "pids", "cpu"):
         (tmp_path / name).mkdir(parents=True)
     mounts = [("cgroup", name, tmp_path / name) for name in ("memory", "pids", "cpu")]
-    groups = find(_proc(tmp_path, "3:memory:/own\n2:pids:/\n1:cpu,cpuacct:/\n", mounts))
+    groups = find_cgroups(_proc(tmp_path, "3:memory:/own\n2:pids:/\n1:cpu,cpuacct:/\n", mounts))
     assert groups is not None
     assert groups.holds == {"memory", "pids", "cpu"}
     groups.create(BOUNDS)
@@ -90,13 +90,13 @@ def test_version_one_uses_each_hierarchy(tmp_path: Path) -> None:
 
 def test_without_memory_there_is_no_group(tmp_path: Path) -> None:
     (tmp_path / "pids").mkdir()
-    assert find(_proc(tmp_path, "2:pids:/\n", [("cgroup", "pids", tmp_path / "pids")])) is None
-    assert find(tmp_path / "nothing") is None
+    assert find_cgroups(_proc(tmp_path, "2:pids:/\n", [("cgroup", "pids", tmp_path / "pids")])) is None
+    assert find_cgroups(tmp_path / "nothing") is None
 
 
 def test_groups_of_killed_hosts_are_swept(tmp_path: Path) -> None:
     own = _two(tmp_path / "fs", "/app", handed="memory")
-    groups = find(_proc(tmp_path, "0::/app\n", [("cgroup2", "", tmp_path / "fs")]))
+    groups = find_cgroups(_proc(tmp_path, "0::/app\n", [("cgroup2", "", tmp_path / "fs")]))
     assert groups is not None
     for name in ("toolfold-999999999-1-abcd", f"toolfold-{os.getpid()}-1-abcd", "toolfold-host", "somebody-else"):
         (own / name).mkdir()

@@ -22,7 +22,7 @@ from toolfold.sandbox.frames import (
     FrameError,
     FrameReader,
     Message,
-    Progress,
+    ProgressReport,
     Search,
     encode,
 )
@@ -55,14 +55,14 @@ def read(data: bytes, limit: int = LIMIT) -> list[Message]:
 @given(arguments=st.dictionaries(st.text(), JSON, max_size=5), pieces=st.lists(st.integers(1, 50), max_size=30))
 def test_frames_arrive_however_they_are_cut(arguments: dict[str, Any], pieces: list[int]) -> None:
     sent = Call(7, "server", "tool", arguments)
-    data = sent_by_guest(sent) + sent_by_guest(Progress("half", 0.5))
+    data = sent_by_guest(sent) + sent_by_guest(ProgressReport("half", 0.5))
     reader = FrameReader(LIMIT)
     messages: list[Message] = []
     offset = 0
     for size in [*pieces, len(data)]:
         messages += [message for message, _ in reader.feed(data[offset : offset + size])]
         offset += size
-    assert messages == [sent, Progress("half", 0.5)]
+    assert messages == [sent, ProgressReport("half", 0.5)]
     assert not reader.partial
 
 
@@ -133,7 +133,7 @@ def test_names_and_queries_are_cut_and_not_searched_for_at_length() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Progress("x" * 1001),
+        ProgressReport("x" * 1001),
         Done(error="", names=["x"] * 101),
         Done(error="", names=["x" * 1001]),
         Call(1, "x" * 1001, "t", {}),

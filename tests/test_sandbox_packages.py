@@ -18,7 +18,7 @@ from toolfold.config.settings import SandboxSettings
 from toolfold.errors import ConfigError
 from toolfold.sandbox import packages
 from toolfold.sandbox.packages import install
-from toolfold.sandbox.protocol import Room
+from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 
 
@@ -136,11 +136,11 @@ def test_the_command_line_tells_what_it_installs(index: Path, tmp_path: Path) ->
 async def test_programs_import_them_and_cannot_change_them(index: Path, tmp_path: Path) -> None:
     settings = SandboxSettings(packages=("smallthing",))
     found = await candidate("bubblewrap", tmp_path / "data", settings)
-    (tmp_path / "room" / "workspace").mkdir(parents=True)
-    (tmp_path / "room" / "skills").mkdir()
+    (tmp_path / "home" / "workspace").mkdir(parents=True)
+    (tmp_path / "home" / "skills").mkdir()
     (tmp_path / "api" / "servers").mkdir(parents=True)
-    room = Room(tmp_path / "room")
-    sandbox = await Sandbox.start(found.backend.start(room, tmp_path / "api"), room, settings)
+    home = SessionHome(tmp_path / "home")
+    sandbox = await Sandbox.start(found.backend.start(home, tmp_path / "api"), home, settings)
     try:
         done = await sandbox.run("import smallthing; smallthing.answer()", Listener(slow=False), 10)
         assert (done.error, done.value) == ("", 42)

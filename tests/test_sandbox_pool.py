@@ -14,9 +14,9 @@ from tests.hostile.arena import Listener
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.pool import Pool
-from toolfold.sandbox.protocol import Backend, Cell, Room
+from toolfold.sandbox.protocol import Backend, Cell, SessionHome
 from toolfold.sandbox.sandbox import Sandbox
-from toolfold.session.rooms import Rooms
+from toolfold.session.homes import SessionHomes
 
 pytestmark = pytest.mark.anyio
 
@@ -32,12 +32,12 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def _pool(data_dir: Path, size: int = 2, backend: Backend | None = None) -> AsyncGenerator[Pool]:
     settings = SandboxSettings(pool=size)
     backend = backend or (await candidate("bubblewrap", data_dir, settings)).backend
-    rooms = Rooms(data_dir)
+    homes = SessionHomes(data_dir)
     try:
-        async with Pool(backend, data_dir / "api", rooms, settings) as pool:
+        async with Pool(backend, data_dir / "api", homes, settings) as pool:
             yield pool
     finally:
-        rooms.close()
+        homes.close()
 
 
 async def _until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -120,14 +120,14 @@ async def test_someone_who_gives_up_waiting_loses_nobodys_sandbox(data_dir: Path
             pool.discard(sandbox)
 
 
-async def test_leaving_ends_everything_and_leaves_no_room(data_dir: Path, tmp_path: Path) -> None:
+async def test_leaving_ends_everything_and_leaves_no_home(data_dir: Path, tmp_path: Path) -> None:
     async with _pool(data_dir) as pool:
         await _until(lambda: pool.statistics.warm == 2)
         sandboxes = list(pool.waiting_sandboxes)
-        rooms = [sandbox.room.path for sandbox in sandboxes]
-        assert all(room.exists() for room in rooms)
+        homes = [sandbox.home.path for sandbox in sandboxes]
+        assert all(home.exists() for home in homes)
     assert not any(sandbox.alive for sandbox in sandboxes)
-    assert not any(room.exists() for room in rooms)
+    assert not any(home.exists() for home in homes)
 
 
 class _Refusing:
@@ -138,7 +138,7 @@ class _Refusing:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def start(self, room: Room, api: Path) -> Cell:
+    async def start(self, home: SessionHome, api: Path) -> Cell:
         self.asked += 1
         raise SandboxUnavailable("bubblewrap could not be started.")
 

@@ -11,7 +11,7 @@ import pytest
 from tests.backends.available import candidate
 from tests.hostile.arena import Listener
 from toolfold.config.settings import SandboxSettings
-from toolfold.sandbox.protocol import Room
+from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.runtime import prepare
 from toolfold.sandbox.sandbox import Sandbox
 
@@ -63,30 +63,30 @@ def test_it_is_built_once(data_dir: Path) -> None:
 async def test_folders_that_only_their_owner_can_enter_can_be_used(data_dir: Path, tmp_path: Path) -> None:
     """As root the sandbox is somebody else, who may enter none of these by himself."""
     locked = tmp_path / "locked"
-    room = Room(locked / "rooms" / "one")
-    room.workspace.mkdir(parents=True)
-    room.skills.mkdir()
+    home = SessionHome(locked / "homes" / "one")
+    home.workspace.mkdir(parents=True)
+    home.skills.mkdir()
     api = locked / "api"
     (api / "servers").mkdir(parents=True)
     (api / "servers" / "thing.py").write_text("ANSWER = 42\n")
     (api / "servers" / "thing.py").chmod(0o600)
-    for folder in (locked, room.path.parent, room.path, api, api / "servers"):
+    for folder in (locked, home.path.parent, home.path, api, api / "servers"):
         folder.chmod(0o700)
     found = await candidate("bubblewrap", data_dir)
     for _ in range(2):
-        sandbox = await Sandbox.start(found.backend.start(room, api), room, SandboxSettings())
+        sandbox = await Sandbox.start(found.backend.start(home, api), home, SandboxSettings())
         try:
             code = "from servers.thing import ANSWER\nopen('workspace/n', 'a').write('x')\nANSWER"
             done = await sandbox.run(code, Listener(slow=False), 10)
             assert (done.error, done.value) == ("", 42)
         finally:
             await sandbox.close()
-    assert (room.workspace / "n").read_text() == "xx"
+    assert (home.workspace / "n").read_text() == "xx"
     assert locked.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.anyio
-async def test_root_is_nobody_inside_and_another_one_in_each_room(data_dir: Path, tmp_path: Path) -> None:
+async def test_root_is_nobody_inside_and_another_one_in_each_home(data_dir: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root has ids to give away")
     found = await candidate("bubblewrap", data_dir)
@@ -94,10 +94,10 @@ async def test_root_is_nobody_inside_and_another_one_in_each_room(data_dir: Path
     (api / "servers").mkdir(parents=True)
     owners: list[int] = []
     for name in ("one", "two", "one"):
-        room = Room(tmp_path / name)
-        room.workspace.mkdir(parents=True, exist_ok=True)
-        room.skills.mkdir(exist_ok=True)
-        sandbox = await Sandbox.start(found.backend.start(room, api), room, SandboxSettings())
+        home = SessionHome(tmp_path / name)
+        home.workspace.mkdir(parents=True, exist_ok=True)
+        home.skills.mkdir(exist_ok=True)
+        sandbox = await Sandbox.start(found.backend.start(home, api), home, SandboxSettings())
         try:
             done = await sandbox.run(
                 "open('workspace/file', 'w').close()\nimport os; os.getuid()", Listener(slow=False), 10
@@ -105,6 +105,6 @@ async def test_root_is_nobody_inside_and_another_one_in_each_room(data_dir: Path
             assert (done.error, done.value) == ("", 1000)
         finally:
             await sandbox.close()
-        owners.append((room.workspace / "file").stat().st_uid)
+        owners.append((home.workspace / "file").stat().st_uid)
     assert 0 not in owners
     assert owners[0] == owners[2] != owners[1]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.sandbox.seccomp import compile_filter
-from toolfold.sandbox.syscalls import Machine, numbers
+from toolfold.sandbox.walls.seccomp import compile_filter
+from toolfold.sandbox.walls.syscalls import Machine, numbers
 
 MACHINES: tuple[Machine, ...] = ("x86_64", "aarch64")
 ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

@@ -21,9 +21,9 @@ from tests.hostile.arena import Listener
 from tests.hostile.resources import FILL_SOCKETS
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
-from toolfold.sandbox.bubblewrap import Bubblewrap
-from toolfold.sandbox.bubblewrap_cell import BubblewrapCell
-from toolfold.sandbox.protocol import Room
+from toolfold.sandbox.bubblewrap.backend import Bubblewrap
+from toolfold.sandbox.bubblewrap.cell import BubblewrapCell
+from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
@@ -42,22 +42,22 @@ async def _backend(data_dir: Path, **settings: Any) -> Bubblewrap:
 
 @asynccontextmanager
 async def _sandbox(
-    data_dir: Path, room: Path, *, without_groups: bool = False, **settings: Any
+    data_dir: Path, home: Path, *, without_groups: bool = False, **settings: Any
 ) -> AsyncGenerator[tuple[Sandbox, BubblewrapCell]]:
     """A sandbox, and the cell in it. `without_groups` is a machine on which no cgroup can be made."""
     backend = await _backend(data_dir, **settings)
     if without_groups:
         backend._cgroups = None  # pyright: ignore[reportPrivateUsage]
-    (room / "workspace").mkdir(parents=True, exist_ok=True)
-    (room / "skills").mkdir(exist_ok=True)
+    (home / "workspace").mkdir(parents=True, exist_ok=True)
+    (home / "skills").mkdir(exist_ok=True)
     api = data_dir / "api"
     (api / "servers").mkdir(parents=True, exist_ok=True)
-    cell = await backend.start(Room(room), api)
+    cell = await backend.start(SessionHome(home), api)
 
     async def started() -> BubblewrapCell:
         return cell
 
-    sandbox = await Sandbox.start(started(), Room(room), SandboxSettings.model_validate(settings))
+    sandbox = await Sandbox.start(started(), SessionHome(home), SandboxSettings.model_validate(settings))
     try:
         yield sandbox, cell
     finally:
@@ -230,7 +230,7 @@ async def test_processor_time_is_limited_without_groups(data_dir: Path, tmp_path
         assert caught.value.limit == "sandbox.cpu"
 
 
-async def test_a_room_that_is_too_full_can_still_be_emptied(data_dir: Path, tmp_path: Path) -> None:
+async def test_a_home_that_is_too_full_can_still_be_emptied(data_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir(parents=True)
     (tmp_path / "workspace" / "old").write_bytes(bytes(30_000_000))
     async with _sandbox(data_dir, tmp_path, disk="20MB") as (sandbox, _):
@@ -243,10 +243,10 @@ async def test_a_room_that_is_too_full_can_still_be_emptied(data_dir: Path, tmp_
         assert caught.value.limit == "sandbox.disk"
 
 
-async def test_a_room_that_gets_another_name_is_still_measured(data_dir: Path, tmp_path: Path) -> None:
+async def test_a_home_that_gets_another_name_is_still_measured(data_dir: Path, tmp_path: Path) -> None:
     async with _sandbox(data_dir, tmp_path / "before", disk="20MB") as (sandbox, _):
         (tmp_path / "before").rename(tmp_path / "after")
-        sandbox.room = Room(tmp_path / "after")
+        sandbox.home = SessionHome(tmp_path / "after")
         with pytest.raises(LimitExceeded) as caught:
             await sandbox.run(
                 "for n in range(3): open(f'workspace/{n}', 'wb').write(bytes(15_000_000))", Listener(slow=False), 10
@@ -270,9 +270,9 @@ async def test_the_reason_is_told_when_a_sandbox_does_not_start(data_dir: Path, 
     backend = await _backend(data_dir)
     (tmp_path / "workspace").mkdir()
     (tmp_path / "skills").mkdir()
-    room = Room(tmp_path)
+    home = SessionHome(tmp_path)
     with pytest.raises((SandboxDied, SandboxUnavailable), match="No such file"):
-        await Sandbox.start(backend.start(room, data_dir / "no-such-folder"), room, SandboxSettings())
+        await Sandbox.start(backend.start(home, data_dir / "no-such-folder"), home, SandboxSettings())
 
 
 HOST = """
@@ -283,13 +283,13 @@ from tests.hostile.resources import FILL_SOCKETS
 from toolfold.config.settings import SandboxSettings
 from toolfold.sandbox.choose import bubblewrap
 from toolfold.sandbox.pool import Pool
-from toolfold.session.rooms import Rooms
+from toolfold.session.homes import SessionHomes
 
 async def main():
     data = Path(sys.argv[1])
     settings = SandboxSettings(pool=2)
     found = await bubblewrap(settings, data)
-    async with Pool(found.backend, data / "api", Rooms(data), settings) as pool:
+    async with Pool(found.backend, data / "api", SessionHomes(data), settings) as pool:
         one, two = await pool.take(), await pool.take()
         await one.run("import os\\nif os.fork() == 0:\\n    while True: pass", Listener(slow=False), 10)
         running = asyncio.create_task(two.run("import os\\nos.fork()\\nwhile True: pass", Listener(slow=False), 60))

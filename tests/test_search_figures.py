@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks import retrieval
+from benchmarks.search_speed import synthesize
 
-from toolfold.bench import retrieval
-from toolfold.bench.search_speed import synthesize
 from toolfold.catalog.catalog import Catalog
 from toolfold.config.settings import Settings
 

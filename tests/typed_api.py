@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-from toolfold.codegen.pointer import lookup
 from toolfold.definitions import ToolDefinition
+from toolfold.schema.pointer import lookup
 
 # Strings that between them match the patterns people write.
 _WORDS = [

@@ -23,9 +23,9 @@ from toolfold.errors import ToolfoldError, UpstreamError
 from toolfold.session.events import Event, Finished, RunResult
 
 if TYPE_CHECKING:
-    from toolfold.codegen.validation import Validators
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
+    from toolfold.schema.validation import Validators
     from toolfold.session.sessions import Sessions
     from toolfold.upstream.fleet import Fleet
 
@@ -213,8 +213,8 @@ class Toolfold:
         from toolfold.sandbox.choose import choose
         from toolfold.sandbox.pool import Pool
         from toolfold.session.bridge import Bridge, World
-        from toolfold.session.output import Output
-        from toolfold.session.rooms import Rooms
+        from toolfold.session.homes import SessionHomes
+        from toolfold.session.output import OutputRecorder
         from toolfold.session.sessions import Sessions
 
         settings = self.settings.sandbox
@@ -223,18 +223,18 @@ class Toolfold:
         checked = Arguments(self._validators)
         world = World(self.catalog, self.fleet, self._validators, self.search, self._on_used)
 
-        def bridge(output: Output, heard: Callable[[Event], None] | None) -> Bridge:
+        def bridge(output: OutputRecorder, heard: Callable[[Event], None] | None) -> Bridge:
             limits = Limits(settings.tool_calls, settings.concurrent_calls)
             return Bridge(world, [limits, checked], output, heard)
 
-        rooms = Rooms(self.settings.data_dir)
-        self._stack.callback(rooms.close)
-        self._pool = await self._stack.enter_async_context(Pool(self._choice.backend, self._api, rooms, settings))
-        return await self._stack.enter_async_context(Sessions(self.settings, self._pool, rooms, bridge))
+        homes = SessionHomes(self.settings.data_dir)
+        self._stack.callback(homes.close)
+        self._pool = await self._stack.enter_async_context(Pool(self._choice.backend, self._api, homes, settings))
+        return await self._stack.enter_async_context(Sessions(self.settings, self._pool, homes, bridge))
 
     @cached_property
     def _validators(self) -> Validators:
-        from toolfold.codegen.validation import Validators
+        from toolfold.schema.validation import Validators
 
         return Validators()
 

@@ -15,7 +15,7 @@ from toolfold.config.settings import SandboxSettings
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import ToolfoldError, UnknownTool
 from toolfold.sandbox.frames import Call, CallNamed, Request, Resource, Search
-from toolfold.sandbox.protocol import Backend, Room
+from toolfold.sandbox.protocol import Backend, SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 
 SETTINGS = SandboxSettings(memory=256_000_000, output=60_000_000)
@@ -116,11 +116,11 @@ class Ran:
 
 
 class Box:
-    """One room and the sandbox around it, started again when a program has ended it."""
+    """One home and the sandbox around it, started again when a program has ended it."""
 
-    def __init__(self, backend: Backend, room: Room, api: Path, settings: SandboxSettings) -> None:
+    def __init__(self, backend: Backend, home: SessionHome, api: Path, settings: SandboxSettings) -> None:
         self.backend = backend
-        self.room = room
+        self.home = home
         self.api = api
         self.settings = settings
         self.sandbox: Sandbox | None = None
@@ -144,8 +144,8 @@ class Box:
     async def _live(self) -> Sandbox:
         if self.sandbox is None or not self.sandbox.alive:
             await self.close()
-            starting = self.backend.start(self.room, self.api)
-            self.sandbox = await Sandbox.start(starting, self.room, self.settings)
+            starting = self.backend.start(self.home, self.api)
+            self.sandbox = await Sandbox.start(starting, self.home, self.settings)
         return self.sandbox
 
     async def close(self) -> None:
@@ -168,12 +168,12 @@ class Box:
 
 @asynccontextmanager
 async def box_around(backend: Backend, folder: Path) -> AsyncGenerator[Box]:
-    room = Room(folder / "room")
-    room.workspace.mkdir(parents=True)
-    room.skills.mkdir()
+    home = SessionHome(folder / "home")
+    home.workspace.mkdir(parents=True)
+    home.skills.mkdir()
     api = folder / "api"
     write_tree(TOOLS, api)
-    box = Box(backend, room, api, SETTINGS)
+    box = Box(backend, home, api, SETTINGS)
     try:
         yield box
     finally:

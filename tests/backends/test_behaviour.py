@@ -83,7 +83,7 @@ print(len([row for row in (await rows(n=20000))['rows'] if row['number'] % 2]))
         path, mime_type, size = (await box.printed(code)).split()
         assert (mime_type, int(size)) == ("image/png", len(PICTURE))
         assert path.startswith("workspace/files/")
-        assert (box.room.path / path).read_bytes() == PICTURE
+        assert (box.home.path / path).read_bytes() == PICTURE
         assert await box.printed(f"print(len(open({path!r}, 'rb').read()))") == f"{len(PICTURE)}\n"
 
     async def test_a_wrong_argument_shows_the_signature(self, box: Box) -> None:
@@ -309,10 +309,10 @@ while True: pass
 """
         ran = await python.run(code, timeout=1)
         assert isinstance(ran.failure, LimitExceeded)
-        written = (python.room.workspace / "alive").stat().st_size
+        written = (python.home.workspace / "alive").stat().st_size
         assert written > 0
         await python.printed("import time; time.sleep(0.2)")
-        assert (python.room.workspace / "alive").stat().st_size == written
+        assert (python.home.workspace / "alive").stat().st_size == written
 
 
 class TestEndings:
@@ -373,12 +373,12 @@ class TestSessions:
 
     async def test_the_workspace_survives_the_sandbox(self, box: Box) -> None:
         await box.printed("with open('workspace/note.txt', 'w') as f: f.write('kept')\nlost = 1")
-        assert (box.room.workspace / "note.txt").read_text() == "kept"
+        assert (box.home.workspace / "note.txt").read_text() == "kept"
         await box.close()
         assert await box.printed("print(open('workspace/note.txt').read())") == "kept\n"
         assert "NameError" in (await box.run("lost")).error
 
-    async def test_rooms_do_not_see_each_other(self, box: Box, tmp_path: Path) -> None:
+    async def test_homes_do_not_see_each_other(self, box: Box, tmp_path: Path) -> None:
         await box.printed("with open('workspace/mine.txt', 'w') as f: f.write('x')")
         async with box_around(box.backend, tmp_path) as other:
             listed = await other.printed("import os\nprint(os.listdir('workspace'))")

@@ -17,18 +17,19 @@ from tests.backends.available import candidate
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox import choose as choosing
-from toolfold.sandbox import engine, obstacles
+from toolfold.sandbox.bubblewrap import obstacles
 from toolfold.sandbox.choose import Candidate, choose
+from toolfold.sandbox.container import engine
 from toolfold.sandbox.probe import prove
-from toolfold.sandbox.protocol import Backend, Cell, Room, Tell
+from toolfold.sandbox.protocol import Backend, Cell, SessionHome, Tell
 
 pytestmark = pytest.mark.anyio
 
-# A guest without any wall: it runs what it is sent, in the room's folder, as an ordinary process of this machine.
+# A guest without any wall: it runs what it is sent, in the home's folder, as an ordinary process of this machine.
 BARE = """
 import ast, json, os, socket, struct, sys
 options = json.loads(sys.argv[1])
-os.chdir(options["room"])
+os.chdir(options["home"])
 channel = socket.socket(fileno=options["channel"])
 def send(frame):
     data = json.dumps(frame).encode()
@@ -89,11 +90,11 @@ class Bare:
         self.pretend = pretend or {}
         self.started = 0
 
-    async def start(self, room: Room, api: Path) -> Cell:
+    async def start(self, home: SessionHome, api: Path) -> Cell:
         self.started += 1
         ours, theirs = socket.socketpair()
         read, write = os.pipe()
-        options = json.dumps({"channel": theirs.fileno(), "room": str(room.path), "pretend": self.pretend})
+        options = json.dumps({"channel": theirs.fileno(), "home": str(home.path), "pretend": self.pretend})
         command = [sys.executable, "-I", "-c", BARE, options]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=write, stderr=write)
         theirs.close()
@@ -226,9 +227,9 @@ class _Counting:
         self._backend = backend
         self.started = 0
 
-    async def start(self, room: Room, api: Path) -> Cell:
+    async def start(self, home: SessionHome, api: Path) -> Cell:
         self.started += 1
-        return await self._backend.start(room, api)
+        return await self._backend.start(home, api)
 
 
 class TestFixes:
@@ -254,7 +255,7 @@ class TestFixes:
         apt.touch(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(SandboxUnavailable) as refused:
-            await engine.find("docker")
+            await engine.find_engine("docker")
         assert str(refused.value) == "docker is not installed. Run: sudo apt-get install -y docker.io"
 
     async def test_an_engine_that_does_not_answer_says_how_to_start_it(
@@ -265,11 +266,11 @@ class TestFixes:
         docker.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
         with pytest.raises(SandboxUnavailable, match="Cannot connect to the Docker daemon") as refused:
-            await engine.find("docker")
+            await engine.find_engine("docker")
         assert "docker" in refused.value.hint
         docker.write_text("#!/bin/sh\necho 'not json'\n")
         with pytest.raises(SandboxUnavailable, match="did not describe itself"):
-            await engine.find("docker")
+            await engine.find_engine("docker")
 
 
 def test_the_page_about_backends_has_a_part_for_each() -> None:

@@ -20,26 +20,26 @@ from tests.backends.available import ENGINES, candidate
 from tests.backends.box import SETTINGS, Box, box_around
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxUnavailable
-from toolfold.sandbox.container import Container, open_container
-from toolfold.sandbox.container_cell import ContainerCell
-from toolfold.sandbox.engine import Engine, Name, find
-from toolfold.sandbox.image import import_runtime
-from toolfold.sandbox.leftovers import Lease
-from toolfold.sandbox.protocol import Room
+from toolfold.sandbox.container.backend import Container, open_container
+from toolfold.sandbox.container.cell import ContainerCell
+from toolfold.sandbox.container.engine import ContainerEngine, Name, find_engine
+from toolfold.sandbox.container.image import import_runtime
+from toolfold.sandbox.container.leftovers import Lease
+from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.runtime import prepare
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-async def engine(request: pytest.FixtureRequest, engine_data: Path) -> Engine:
+async def engine(request: pytest.FixtureRequest, engine_data: Path) -> ContainerEngine:
     await candidate(request.param, engine_data, SETTINGS)
     name: Name = request.param
-    return await find(name)
+    return await find_engine(name)
 
 
 @pytest.fixture
-async def container(engine: Engine, engine_data: Path) -> Container:
+async def container(engine: ContainerEngine, engine_data: Path) -> Container:
     return await open_container(SETTINGS, engine, engine_data)
 
 
@@ -49,13 +49,13 @@ async def box(container: Container, tmp_path: Path) -> AsyncIterator[Box]:
         yield made
 
 
-async def names(engine: Engine, container: Container) -> set[str]:
+async def names(engine: ContainerEngine, container: Container) -> set[str]:
     """Containers of this data directory: tests that run beside this one have their own."""
     shown = await engine.do("ps", "--all", "--filter", f"label={container.label}", "--format", "{{.Names}}")
     return set(shown.split())
 
 
-async def gone(engine: Engine, container: Container, before: set[str]) -> bool:
+async def gone(engine: ContainerEngine, container: Container, before: set[str]) -> bool:
     """Whether, within ten seconds, there are no more containers than before."""
     for _ in range(100):
         if not await names(engine, container) - before:
@@ -64,7 +64,7 @@ async def gone(engine: Engine, container: Container, before: set[str]) -> bool:
     return False
 
 
-def sleeping(container: Container, engine: Engine) -> list[str]:
+def sleeping(container: Container, engine: ContainerEngine) -> list[str]:
     """A container that does nothing for five minutes and hears nothing."""
     options = ["--network", "none", "--log-driver", "none", "--stop-signal", "SIGKILL", "--label", container.label]
     options += ["--ulimit", "nofile=256:256", *engine.ulimits()]
@@ -76,7 +76,7 @@ def sleeping(container: Container, engine: Engine) -> list[str]:
 
 class TestWalls:
     async def test_a_container_has_the_walls_that_the_page_promises(
-        self, box: Box, engine: Engine, container: Container
+        self, box: Box, engine: ContainerEngine, container: Container
     ) -> None:
         before = await names(engine, container)
         await box.printed("print('up')")
@@ -119,13 +119,13 @@ class TestWalls:
 
     async def test_files_made_inside_can_be_removed_by_the_host(self, box: Box) -> None:
         await box.printed("import os\nos.makedirs('workspace/a/b')\nopen('workspace/a/b/c', 'w').write('x')")
-        (box.room.workspace / "a/b/c").unlink()
-        assert (box.room.workspace / "a/b").stat().st_uid == (box.room.workspace).stat().st_uid
+        (box.home.workspace / "a/b/c").unlink()
+        assert (box.home.workspace / "a/b").stat().st_uid == (box.home.workspace).stat().st_uid
 
 
 class TestEnds:
     async def test_a_timeout_ends_the_container_and_not_only_its_client(
-        self, box: Box, engine: Engine, container: Container
+        self, box: Box, engine: ContainerEngine, container: Container
     ) -> None:
         before = await names(engine, container)
         code = "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nos.fork()\nwhile True: pass"
@@ -134,16 +134,16 @@ class TestEnds:
         assert await gone(engine, container, before)
 
     async def test_a_cell_killed_while_it_starts_leaves_nothing(
-        self, container: Container, engine: Engine, box: Box
+        self, container: Container, engine: ContainerEngine, box: Box
     ) -> None:
         before = await names(engine, container)
-        cell = await container.start(box.room, box.api)
+        cell = await container.start(box.home, box.api)
         cell.kill()
         await cell.wait()
         assert await gone(engine, container, before)
 
     async def test_a_container_that_does_not_listen_is_removed_by_force(
-        self, engine: Engine, container: Container, box: Box
+        self, engine: ContainerEngine, container: Container, box: Box
     ) -> None:
         """One whose input does not end: what a client that hangs would look like."""
         before = await names(engine, container)
@@ -153,7 +153,7 @@ class TestEnds:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=box.room.path,
+            cwd=box.home.path,
         )
         ours, theirs = socket.socketpair()
         cell = ContainerCell(engine, name, SETTINGS, process, ours, theirs)
@@ -164,17 +164,17 @@ class TestEnds:
         assert await gone(engine, container, before)
 
     async def test_a_killed_host_leaves_no_container(
-        self, engine: Engine, engine_data: Path, container: Container, tmp_path: Path
+        self, engine: ContainerEngine, engine_data: Path, container: Container, tmp_path: Path
     ) -> None:
         before = await names(engine, container)
         program = f"""
 import asyncio, sys
 from pathlib import Path
 from tests.backends.box import SETTINGS, box_around
-from toolfold.sandbox.container import open_container
-from toolfold.sandbox.engine import find
+from toolfold.sandbox.container.backend import open_container
+from toolfold.sandbox.container.engine import find_engine
 async def main():
-    container = await open_container(SETTINGS, await find({engine.name!r}), Path({str(engine_data)!r}))
+    container = await open_container(SETTINGS, await find_engine({engine.name!r}), Path({str(engine_data)!r}))
     async with box_around(container, Path({str(tmp_path / "box")!r})) as box:
         await box.printed("print(1)")
         print("running", flush=True)
@@ -191,7 +191,7 @@ asyncio.run(main())
         assert await gone(engine, container, before)
 
     async def test_what_a_dead_process_left_is_removed_and_what_a_living_one_has_is_not(
-        self, engine: Engine, engine_data: Path, container: Container, box: Box
+        self, engine: ContainerEngine, engine_data: Path, container: Container, box: Box
     ) -> None:
         await box.printed("print('mine')")
         dead = Lease(engine_data / "containers")
@@ -206,19 +206,19 @@ asyncio.run(main())
 
 
 class TestImages:
-    async def test_the_image_is_made_once(self, engine: Engine, engine_data: Path) -> None:
+    async def test_the_image_is_made_once(self, engine: ContainerEngine, engine_data: Path) -> None:
         runtime = prepare(engine_data)
         first = await import_runtime(engine, runtime)
         assert await import_runtime(engine, runtime) == first
 
-    async def test_a_missing_image_says_how_to_get_it(self, engine: Engine, engine_data: Path) -> None:
+    async def test_a_missing_image_says_how_to_get_it(self, engine: ContainerEngine, engine_data: Path) -> None:
         settings = SandboxSettings(image="no-such-image:1")
         with pytest.raises(SandboxUnavailable) as refused:
             await open_container(settings, engine, engine_data)
         assert refused.value.hint == f"Run: {engine.name} pull no-such-image:1"
 
     async def test_another_image_with_a_python_works_alike(
-        self, engine: Engine, engine_data: Path, tmp_path: Path
+        self, engine: ContainerEngine, engine_data: Path, tmp_path: Path
     ) -> None:
         """Made from the same files, but without our guest and home folder, and with `python3` where it usually is."""
         runtime = prepare(engine_data)
@@ -251,4 +251,4 @@ class TestImages:
 
 async def test_a_folder_that_no_engine_can_mount_is_refused(container: Container, tmp_path: Path) -> None:
     with pytest.raises(SandboxUnavailable, match="colon"):
-        await container.start(Room(tmp_path / "a:b"), tmp_path)
+        await container.start(SessionHome(tmp_path / "a:b"), tmp_path)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.backends.available import candidate
 from tests.backends.box import SETTINGS, Box, box_around
-from toolfold.sandbox.monty_worker import source
-from toolfold.sandbox.monty_worker.tree import Tree
+from toolfold.sandbox.monty.worker import source
+from toolfold.sandbox.monty.worker.tree import Tree
 
 pytestmark = pytest.mark.anyio
 
@@ -103,9 +103,9 @@ class TestTheProcessAround:
     async def test_a_link_in_the_workspace_does_not_lead_a_result_outside(self, monty: Box, tmp_path: Path) -> None:
         outside = tmp_path / "outside"
         outside.mkdir()
-        files = monty.room.workspace / "files"
+        files = monty.home.workspace / "files"
         if files.exists():
-            files.rename(monty.room.workspace / "files-before")
+            files.rename(monty.home.workspace / "files-before")
         files.symlink_to(outside)
         try:
             ran = await monty.run("from servers.lab import picture\nawait picture()")
@@ -116,7 +116,7 @@ class TestTheProcessAround:
 
     async def test_a_link_in_the_workspace_is_not_read(self, monty: Box, tmp_path: Path) -> None:
         (tmp_path / "secret").write_text("secret")
-        link = monty.room.workspace / "link"
+        link = monty.home.workspace / "link"
         link.symlink_to(tmp_path / "secret")
         ran = await monty.run("print(open('workspace/link').read())")
         link.unlink()

@@ -94,13 +94,13 @@ def _outside(code: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
 
 @pytest.mark.parametrize("name", READS)
 async def test_a_file_of_the_host_cannot_be_read_by(monty: Box, secret: Path, name: str) -> None:
-    (monty.room.workspace / "link").unlink(missing_ok=True)
-    (monty.room.workspace / "link").symlink_to(secret)
-    (monty.room.workspace / "folder").unlink(missing_ok=True)
-    (monty.room.workspace / "folder").symlink_to(secret.parent)
+    (monty.home.workspace / "link").unlink(missing_ok=True)
+    (monty.home.workspace / "link").symlink_to(secret)
+    (monty.home.workspace / "folder").unlink(missing_ok=True)
+    (monty.home.workspace / "folder").symlink_to(secret.parent)
     code = f"PATH = {str(secret)!r}\n{READS[name]}"
 
-    outside = await asyncio.to_thread(_outside, code, monty.room.path)
+    outside = await asyncio.to_thread(_outside, code, monty.home.path)
     assert SECRET.encode() in outside.stdout, f"this would prove nothing: {outside}"
 
     ran = await monty.run(code)
@@ -120,10 +120,10 @@ async def test_an_interpreter_is_not_kept_busy_by(monty: Box, name: str) -> None
     "path", ["outside.txt", "/outside.txt", "servers/lab/echo.py", "skills/x.py", "workspace/link"]
 )
 async def test_nothing_outside_of_the_workspace_can_be_written(monty: Box, secret: Path, path: str) -> None:
-    (monty.room.workspace / "link").unlink(missing_ok=True)
-    (monty.room.workspace / "link").symlink_to(secret)
+    (monty.home.workspace / "link").unlink(missing_ok=True)
+    (monty.home.workspace / "link").symlink_to(secret)
     before = {found: found.stat().st_mtime_ns for found in (secret, monty.api / "servers/lab/echo.py")}
     ran = await monty.run(f"with open({path!r}, 'w') as file: file.write('x')")
     assert "PermissionError" in ran.error
     assert {found: found.stat().st_mtime_ns for found in before} == before
-    assert not list(monty.room.skills.iterdir())
+    assert not list(monty.home.skills.iterdir())

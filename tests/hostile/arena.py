@@ -16,7 +16,7 @@ from toolfold.errors import LimitExceeded, SandboxDied, UnknownTool
 from toolfold.sandbox.frames import Call, Request
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.sandbox import Sandbox
-from toolfold.session.rooms import Rooms
+from toolfold.session.homes import SessionHomes
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Arena:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._stack = contextlib.AsyncExitStack()
-        self._rooms: Rooms | None = None
+        self._homes: SessionHomes | None = None
         self._pool: Pool | None = None
 
     def open(self) -> None:
@@ -74,9 +74,9 @@ class Arena:
         api = self.data_dir / "api"
         (api / "servers").mkdir(parents=True)
         found = await candidate(self.backend, self.data_dir, self.settings)
-        self._rooms = Rooms(self.data_dir)
-        self._stack.callback(self._rooms.close)
-        self._pool = await self._stack.enter_async_context(Pool(found.backend, api, self._rooms, self.settings))
+        self._homes = SessionHomes(self.data_dir)
+        self._stack.callback(self._homes.close)
+        self._pool = await self._stack.enter_async_context(Pool(found.backend, api, self._homes, self.settings))
 
     def close(self) -> None:
         self.wait_for(self._stack.aclose(), 60)
@@ -96,7 +96,7 @@ class Arena:
         before: Callable[[Sandbox], None] | None = None,
         after: Callable[[Sandbox], None] | None = None,
     ) -> Outcome:
-        """One program in a sandbox of its own. `after` sees the room once every process of the sandbox is gone."""
+        """One program in a sandbox of its own. `after` sees the home once every process of the sandbox is gone."""
         return self.wait_for(self._run(code, timeout, slow, before, after), timeout + 60)
 
     async def _run(

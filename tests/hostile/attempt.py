@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolfold.sandbox.syscalls import numbers
+from toolfold.sandbox.walls.syscalls import numbers
 
 MACHINE = platform.machine()
 

@@ -9,13 +9,13 @@ import pytest
 
 from tests.hostile.arena import Arena
 from toolfold.sandbox.sandbox import Sandbox
-from toolfold.session.output import Output
+from toolfold.session.output import OutputRecorder
 from toolfold.session.removal import remove_tree
 
 
 def _collect(sandbox: Sandbox) -> tuple[str, str | None]:
     """What a session does with a run that printed more than the budget."""
-    output = Output(sandbox.room.workspace, "run.txt", 1000, None)
+    output = OutputRecorder(sandbox.home.workspace, "run.txt", 1000, None)
     output.add(b"x" * 50_000)
     return output.finish()
 
@@ -60,7 +60,7 @@ def test_a_long_output_can_be_read_and_deleted_by_the_next_program(arena: Arena)
 
     def after(sandbox: Sandbox) -> None:
         collected.append(_collect(sandbox))
-        folder = sandbox.room.workspace
+        folder = sandbox.home.workspace
         owners.append({path.stat().st_uid for path in (folder, folder / "outputs", folder / "outputs/run.txt")})
 
     arena.run("1", after=after)
@@ -68,7 +68,7 @@ def test_a_long_output_can_be_read_and_deleted_by_the_next_program(arena: Arena)
     assert len(owners[0]) == 1
 
 
-def test_rooms_are_removed_whatever_a_program_left_in_them(arena: Arena, tmp_path: Path) -> None:
+def test_homes_are_removed_whatever_a_program_left_in_them(arena: Arena, tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
     program = f"""
 import os
@@ -85,7 +85,7 @@ os.chmod("workspace/locked/inner", 0)
 os.chmod("workspace/locked", 0)
 """
     gone: list[bool] = []
-    outcome = arena.run(program, after=lambda sandbox: gone.append(remove_tree(sandbox.room.path)))
+    outcome = arena.run(program, after=lambda sandbox: gone.append(remove_tree(sandbox.home.path)))
     assert outcome.error == ""
     assert gone == [True]
     assert (tmp_path / "kept").read_text() == "kept"

@@ -40,10 +40,10 @@ def test_a_sandboxed_program_fails_to(arena: Arena, baits: Baits, attempt: Attem
 
     def before(sandbox: Sandbox) -> None:
         if "socket_in_workspace" in attempt.extra:
-            baits.leave_socket(sandbox.room.workspace / "host.sock")
+            baits.leave_socket(sandbox.home.workspace / "host.sock")
 
     def after(sandbox: Sandbox) -> None:
-        heartbeat = sandbox.room.workspace / "heartbeat"
+        heartbeat = sandbox.home.workspace / "heartbeat"
         left["heartbeat"] = _grows(heartbeat)
 
     outcome = arena.run(attempt.inside_program(values), timeout=attempt.timeout, before=before, after=after)

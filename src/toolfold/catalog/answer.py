@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from toolfold.catalog.entries import Entry
-from toolfold.codegen import render, text
+from toolfold.codegen import render
 from toolfold.codegen.names import ApiNames
 from toolfold.definitions import ToolDefinition
+from toolfold.schema import text
 
 Detail = Literal["name_only", "with_description", "full"]
 DETAILS: tuple[Detail, ...] = get_args(Detail)

@@ -10,8 +10,8 @@ import msgspec
 
 from toolfold.catalog.answer import BUDGET, Answer, Detail, Hit, fitting, told
 from toolfold.catalog.entries import Entry
-from toolfold.codegen import text
 from toolfold.codegen.names import ApiNames
+from toolfold.schema import text
 
 _SERVER = re.compile(r"""(?:^|\s)server:\s*(?:"([^"]*)"|(\S*))""", re.IGNORECASE)
 _PAGE = re.compile(r"(?:^|\s)page:\s*(\d{1,6})\b", re.IGNORECASE)

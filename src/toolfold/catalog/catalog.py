@@ -19,10 +19,10 @@ from toolfold.catalog.files import read_catalogs
 from toolfold.catalog.resolve import WrittenNames, nearest_words
 from toolfold.catalog.store import Kept, Store, kept
 from toolfold.catalog.view import Allow, View, counted
-from toolfold.codegen import text
 from toolfold.codegen.names import ApiNames
 from toolfold.config.settings import Settings
 from toolfold.definitions import Listing, PromptDefinition, ResourceDefinition, ToolDefinition
+from toolfold.schema import text
 
 if TYPE_CHECKING:
     from toolfold.catalog.search.engine import Engine

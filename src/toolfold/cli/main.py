@@ -17,7 +17,6 @@ COMMANDS = {
     "generate": "Write the typed API of all tools into a folder.",
     "doctor": "Check config, servers and sandbox, and say what to do.",
     "demo": "Run six scenarios on embedded servers and measure them.",
-    "bench": "Print the measured figures.",
 }
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Set
 
-from toolfold.codegen import schema, text
+from toolfold.codegen import from_schema as schema
 from toolfold.codegen.model import Choice, ListOf, MapOf, OneOf, RecordOf, Scalar, TupleOf, Type, Unknown
 from toolfold.codegen.names import MODULE_NAMES
 from toolfold.codegen.unions import one_of
+from toolfold.schema import text
 
 WIDTH = 88
 INDENT = "    "

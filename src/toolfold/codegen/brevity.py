@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Set
 
-from toolfold.codegen import text
+from toolfold.schema import text
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 # Anything else (a digit, a quote, an example in brackets) is information of its own.

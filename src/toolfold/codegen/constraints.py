@@ -6,7 +6,7 @@ import json
 from typing import Any, cast
 
 from toolfold.codegen.model import Choice, ListOf, OneOf, Type
-from toolfold.codegen.text import one_line
+from toolfold.schema.text import one_line
 
 _LONGEST_PATTERN = 60
 _LONGEST_EXAMPLE = 60

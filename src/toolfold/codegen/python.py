@@ -13,7 +13,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolfold.codegen import brevity, schema, text
+from toolfold.codegen import brevity
+from toolfold.codegen import from_schema as schema
 from toolfold.codegen.annotations import INDENT, WIDTH, Annotations
 from toolfold.codegen.model import (
     ABSENT,
@@ -31,6 +32,7 @@ from toolfold.codegen.model import (
 )
 from toolfold.codegen.names import MODULE_NAMES, parameters
 from toolfold.definitions import ToolDefinition
+from toolfold.schema import text
 
 _RESERVED = frozenset({*MODULE_NAMES, *dir(builtins)})
 _LONGEST_DEFAULT = 40

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from toolfold.codegen import text
 from toolfold.codegen.annotations import WIDTH
 from toolfold.codegen.names import ApiNames
 from toolfold.codegen.python import Layout, emit
 from toolfold.definitions import ToolDefinition
+from toolfold.schema import text
 
 # In a listing the first words of a doc decide; `help(tool)` and the module have all of them.
 _SHORT = Layout(exploded=False, description=0, parameter=0, field=0)

@@ -19,11 +19,12 @@ from typing import Any, cast
 
 import msgspec
 
-from toolfold.codegen import render, text
+from toolfold.codegen import render
 from toolfold.codegen.annotations import WIDTH
 from toolfold.codegen.names import ApiNames
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import ConfigError
+from toolfold.schema import text
 
 _KEPT_VERSIONS = 3
 _MANIFEST = "manifest.json"

@@ -49,7 +49,7 @@ _TAKES_VALUE = frozenset(
 def runs_toolfold(command: str, args: Sequence[str]) -> bool:
     """Whether `command args` starts Toolfold, directly or through launchers, shells and interpreters.
 
-    The servers in `toolfold.demo` and `toolfold.bench` are ordinary servers, and so is a program with a path named
+    The servers in `toolfold.demo` and `benchmarks` are ordinary servers, and so is a program with a path named
     toolfold among its arguments.
     """
     words = [*_split(command), *args] if " " in command and not args else [command, *args]

@@ -1,10 +1,26 @@
-"""Arguments are checked against the tool's schema before they leave; results against its output schema."""
+"""Arguments are checked against the tool's own schema before they leave."""
 
 from __future__ import annotations
 
-from toolfold.codegen.validation import Validators
-from toolfold.definitions import ToolResult
+from typing import Any
+
+from toolfold.codegen import render
+from toolfold.codegen.names import ApiNames
+from toolfold.definitions import ToolDefinition, ToolResult
+from toolfold.errors import InvalidArguments
 from toolfold.guards.guard import Proceed, ToolRequest
+from toolfold.schema.text import one_line
+from toolfold.schema.validation import Validators
+
+
+def check_arguments(validators: Validators, tool: ToolDefinition, arguments: dict[str, Any]) -> None:
+    """Raise `InvalidArguments`, naming what is wrong where and the signature that would be right."""
+    problems = validators.argument_problems(tool, arguments)
+    if problems:
+        raise InvalidArguments(
+            f"{one_line(tool.server, 80)}.{one_line(tool.name, 80)}: {'; '.join(problems)}.",
+            hint=render.usage(ApiNames.of([tool]), tool),
+        )
 
 
 class Arguments:
@@ -12,5 +28,5 @@ class Arguments:
         self._validators = validators
 
     async def __call__(self, request: ToolRequest, proceed: Proceed) -> ToolResult:
-        self._validators.check_arguments(request.tool, request.arguments)
+        check_arguments(self._validators, request.tool, request.arguments)
         return await proceed(request)

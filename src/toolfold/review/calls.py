@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, cast
 
-from toolfold.codegen.schema import Arguments
-from toolfold.codegen.validation import Validators
+from toolfold.codegen.from_schema import Arguments
 from toolfold.definitions import ToolDefinition
 from toolfold.review.finding import Finding
+from toolfold.schema.validation import Validators
 
 _UNKNOWN: Any = object()
 # Words of a schema that allow every value of the type.

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 
+from toolfold.codegen.from_schema import Arguments, arguments
 from toolfold.codegen.names import ApiNames
-from toolfold.codegen.schema import Arguments, arguments
-from toolfold.codegen.validation import Validators
 from toolfold.definitions import ToolDefinition
 from toolfold.review import calls
 from toolfold.review.finding import Code, Finding
 from toolfold.review.program import Import, Imported, Program, Scope, read
+from toolfold.schema.validation import Validators
 
 Lookup = Callable[[str, str], ToolDefinition | None]
 

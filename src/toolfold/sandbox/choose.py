@@ -16,7 +16,7 @@ import msgspec
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
-from toolfold.sandbox import engine
+from toolfold.sandbox.container import engine
 from toolfold.sandbox.packages import install
 from toolfold.sandbox.probe import prove
 from toolfold.sandbox.protocol import Backend, Tell, to_nobody
@@ -137,12 +137,12 @@ async def docker(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobo
 
 
 async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
-    from toolfold.sandbox.container import open_container
+    from toolfold.sandbox.container.backend import open_container
 
     if settings.image and settings.packages:
         message = "`sandbox.packages` are for this Python, and `sandbox.image` brings another one."
         raise SandboxUnavailable(message, hint="Put the packages into the image, or leave one of the two out.")
-    found = await engine.find(name)
+    found = await engine.find_engine(name)
     packages = await asyncio.to_thread(install, settings.packages, data_dir, tell)
     backend = await open_container(settings, found, data_dir, packages, tell)
 
@@ -155,7 +155,7 @@ async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Pat
 
 
 async def monty(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
-    from toolfold.sandbox.monty import PROBE, Monty, find_monty
+    from toolfold.sandbox.monty.backend import PROBE, Monty, find_monty
 
     binary, version = find_monty()
 
@@ -166,8 +166,8 @@ async def monty(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobod
 
 
 def _find_bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
-    from toolfold.sandbox.bubblewrap import Bubblewrap, find_bwrap
-    from toolfold.sandbox.obstacles import bubblewrap_version
+    from toolfold.sandbox.bubblewrap.backend import Bubblewrap, find_bwrap
+    from toolfold.sandbox.bubblewrap.obstacles import bubblewrap_version
     from toolfold.sandbox.runtime import prepare
 
     if platform.system() != "Linux":

@@ -76,7 +76,7 @@ class Prompt(_Message, tag="prompt"):
     arguments: dict[str, str]
 
 
-class Progress(_Message, tag="progress"):
+class ProgressReport(_Message, tag="progress"):
     text: _Line
     fraction: float | None = None
 
@@ -91,7 +91,7 @@ class Done(_Message, tag="done"):
 
 
 Request = Call | CallNamed | Search | Resource | Prompt
-Message = Ready | Call | CallNamed | Search | Resource | Prompt | Progress | Done
+Message = Ready | Call | CallNamed | Search | Resource | Prompt | ProgressReport | Done
 
 _decoder = msgspec.json.Decoder(Message)
 

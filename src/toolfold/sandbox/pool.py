@@ -13,7 +13,7 @@ from typing import Protocol
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable, ToolfoldError
-from toolfold.sandbox.protocol import Backend, Room
+from toolfold.sandbox.protocol import Backend, SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 
 _GRACE = 0.03
@@ -25,10 +25,10 @@ _EACH = 16 * 1024 * 1024
 _CLOSING_SECONDS = 10.0
 
 
-class RoomKeeper(Protocol):
-    def new(self) -> Room: ...
+class HomeKeeper(Protocol):
+    def new(self) -> SessionHome: ...
 
-    def remove(self, room: Room) -> None: ...
+    def remove(self, home: SessionHome) -> None: ...
 
 
 @dataclass
@@ -54,10 +54,10 @@ class Pool:
     `statistics` is current at any time. A burst larger than the pool stands in line, first come, first served.
     """
 
-    def __init__(self, backend: Backend, api: Path, rooms: RoomKeeper, settings: SandboxSettings) -> None:
+    def __init__(self, backend: Backend, api: Path, homes: HomeKeeper, settings: SandboxSettings) -> None:
         self._backend = backend
         self._api = api
-        self._rooms = rooms
+        self._homes = homes
         self._settings = settings
         self._size = min(settings.pool, max(1, _free_memory() // _SHARE // _EACH))
         # More starts at once than cores only make each of them slower.
@@ -101,7 +101,7 @@ class Pool:
         return tuple(self._warm)
 
     async def take(self) -> Sandbox:
-        """A sandbox nobody has used, with an empty room of its own."""
+        """A sandbox nobody has used, with an empty home of its own."""
         self.statistics.taken += 1
         if self._warm and not self._line:
             sandbox = self._warm.popleft()
@@ -125,9 +125,9 @@ class Pool:
             self.statistics.longest_wait = max(self.statistics.longest_wait, time.monotonic() - begun)
             self._count()
 
-    async def start_in(self, room: Room) -> Sandbox:
-        """A sandbox around a room that exists already: a session that comes back."""
-        starting = asyncio.create_task(self._start(room, empty=False))
+    async def start_in(self, home: SessionHome) -> Sandbox:
+        """A sandbox around a home that exists already: a session that comes back."""
+        starting = asyncio.create_task(self._start(home, empty=False))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -143,19 +143,19 @@ class Pool:
             self.discard(sandbox)
         self._tend()
 
-    def discard(self, sandbox: Sandbox, *, keep_room: bool = False) -> None:
-        """End a sandbox in the background, and remove its room."""
-        task = asyncio.create_task(self._end(sandbox, keep_room=keep_room))
+    def discard(self, sandbox: Sandbox, *, keep_home: bool = False) -> None:
+        """End a sandbox in the background, and remove its home."""
+        task = asyncio.create_task(self._end(sandbox, keep_home=keep_home))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _end(self, sandbox: Sandbox, *, keep_room: bool) -> None:
+    async def _end(self, sandbox: Sandbox, *, keep_home: bool) -> None:
         if self._open:
             # Taking down namespaces keeps both the kernel and us busy: the run's answer leaves first.
             await asyncio.sleep(_GRACE)
         await sandbox.close()
-        if not keep_room:
-            await asyncio.to_thread(self._rooms.remove, sandbox.room)
+        if not keep_home:
+            await asyncio.to_thread(self._homes.remove, sandbox.home)
 
     # Keeping it full
 
@@ -203,13 +203,13 @@ class Pool:
         self._tend()
 
     async def _start_new(self) -> None:
-        room = await asyncio.to_thread(self._rooms.new)
+        home = await asyncio.to_thread(self._homes.new)
         try:
-            sandbox = await self._start(room, empty=True)
+            sandbox = await self._start(home, empty=True)
         except (ToolfoldError, OSError) as error:
             self._failures += 1
             self.statistics.failed += 1
-            await asyncio.to_thread(self._rooms.remove, room)
+            await asyncio.to_thread(self._homes.remove, home)
             # Whoever is first in line learns it; the others get their own try.
             waiter = self._next_in_line()
             if waiter is not None:
@@ -218,9 +218,9 @@ class Pool:
         self._failures = 0
         self._offer(sandbox)
 
-    async def _start(self, room: Room, *, empty: bool) -> Sandbox:
+    async def _start(self, home: SessionHome, *, empty: bool) -> Sandbox:
         async with self._starts:
-            return await Sandbox.start(self._backend.start(room, self._api), room, self._settings, empty=empty)
+            return await Sandbox.start(self._backend.start(home, self._api), home, self._settings, empty=empty)
 
     def _offer(self, sandbox: Sandbox) -> None:
         """Give a fresh sandbox to whoever is first in line, or let it wait."""
@@ -252,7 +252,7 @@ class Pool:
 
     def _unwanted(self, starting: asyncio.Task[Sandbox]) -> None:
         if not starting.cancelled() and starting.exception() is None:
-            self.discard(starting.result(), keep_room=True)
+            self.discard(starting.result(), keep_home=True)
 
     def _count(self) -> None:
         self.statistics.warm = len(self._warm)

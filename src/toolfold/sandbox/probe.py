@@ -20,7 +20,7 @@ from typing import Any, cast
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import ProgramError, SandboxDied, SandboxUnavailable
 from toolfold.sandbox.frames import Request
-from toolfold.sandbox.protocol import Backend, Room
+from toolfold.sandbox.protocol import Backend, SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 
 _SECONDS = 20.0
@@ -103,17 +103,17 @@ async def prove(backend: Backend, data_dir: Path, *, title: str, program: str = 
     """
     with _Baits(data_dir) as baits:
         code = f"BAITS = {baits.described()!r}\n{program or _PROGRAM}"
-        seen = await _run(backend, baits.room, baits.api, code, title)
+        seen = await _run(backend, baits.home, baits.api, code, title)
         problems = [*_problems(seen, strict=not program), *baits.problems()]
     if problems:
         raise SandboxUnavailable(f"{title} does not hold: the probe {', '.join(problems)}.")
     return Proof(f"{title}: a hostile probe {_held(seen)}")
 
 
-async def _run(backend: Backend, room: Room, api: Path, code: str, title: str) -> dict[str, Any]:
+async def _run(backend: Backend, home: SessionHome, api: Path, code: str, title: str) -> dict[str, Any]:
     try:
         async with asyncio.timeout(_SECONDS):
-            sandbox = await Sandbox.start(backend.start(room, api), room, _SETTINGS)
+            sandbox = await Sandbox.start(backend.start(home, api), home, _SETTINGS)
             try:
                 done = await sandbox.run(code, _NobodyAnswers(), _SECONDS)
             finally:
@@ -140,7 +140,7 @@ class _NobodyAnswers:
 
 
 class _Baits:
-    """Things on the host that only an escaped program can touch, beside a room and an API tree for the cell."""
+    """Things on the host that only an escaped program can touch, beside a home and an API tree for the cell."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -152,9 +152,9 @@ class _Baits:
         self._data_dir.mkdir(parents=True, exist_ok=True)
         self._folder = tempfile.TemporaryDirectory(prefix="probe-", dir=self._data_dir, ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
-        self.room = Room(folder / "room")
-        self.room.workspace.mkdir(parents=True)
-        self.room.skills.mkdir()
+        self.home = SessionHome(folder / "home")
+        self.home.workspace.mkdir(parents=True)
+        self.home.skills.mkdir()
         self.api = folder / "api"
         (self.api / "servers").mkdir(parents=True)
         self._secret = folder / "secret"
@@ -193,7 +193,7 @@ class _Baits:
                 peer, _ = listener.accept()
                 peer.close()
                 found.append("reached a socket of the host")
-        proof = self.room.workspace / "proof"
+        proof = self.home.workspace / "proof"
         if proof.is_symlink() or not proof.is_file() or proof.read_text() != self._token:
             found.append("could not write to its workspace")
         return found

@@ -22,7 +22,7 @@ def to_nobody(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Room:
+class SessionHome:
     """The host's side of one session's files."""
 
     path: Path
@@ -81,6 +81,6 @@ class Supervised(Protocol):
 class Backend(Protocol):
     name: str
 
-    async def start(self, room: Room, api: Path) -> Cell:
-        """Start a guest that sees `room`, and the API tree in the folder `api`, and nothing else."""
+    async def start(self, home: SessionHome, api: Path) -> Cell:
+        """Start a guest that sees `home`, and the API tree in the folder `api`, and nothing else."""
         ...

@@ -1,8 +1,8 @@
-"""How much a room's files take, watched while a program runs.
+"""How much a home's files take, watched while a program runs.
 
 Plain folders have no quota of their own. So that watching is cheap, two questions that cost microseconds are asked
 first: how much the file system has free, and how much the program's processes have written. Only when one of them says
-that half of what was left may be used is the room measured, file by file. Files that were deleted and are still open
+that half of what was left may be used is the home measured, file by file. Files that were deleted and are still open
 count as well.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from toolfold.errors import LimitExceeded
 from toolfold.sandbox.processes import read_small
-from toolfold.sandbox.protocol import Room
+from toolfold.sandbox.protocol import SessionHome
 
 _BYTES_PER_FILE = 10_000
 _FEWEST_FILES = 1000
@@ -26,12 +26,12 @@ _DEEPEST = 100
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK = 512
 _WITHOUT_HINT = 1.0
-"""Seconds after which a room is measured although nothing gives reason to."""
+"""Seconds after which a home is measured although nothing gives reason to."""
 _BYTES_A_SECOND = 4e9 * max(2, os.cpu_count() or 2)
 _FILES_A_SECOND = 100_000 * max(2, os.cpu_count() or 2)
 """What programs cannot do faster: runs too short to matter are not even asked about."""
 _TIME_TO_FILL = 0.2
-"""Seconds in which nobody makes as many files as a room may hold."""
+"""Seconds in which nobody makes as many files as a home may hold."""
 
 Processes = Callable[[], list[int]]
 """The numbers of the program's processes; an empty list where they cannot be seen."""
@@ -45,10 +45,10 @@ class Held:
 
 
 class Quota:
-    """One room's. Only growth is refused: a room that is too large already can still be emptied."""
+    """One home's. Only growth is refused: a home that is too large already can still be emptied."""
 
-    def __init__(self, room: Room, limit: int, *, empty: bool) -> None:
-        self.room = room
+    def __init__(self, home: SessionHome, limit: int, *, empty: bool) -> None:
+        self.home = home
         self._limit = limit
         self._files = max(_FEWEST_FILES, limit // _BYTES_PER_FILE)
         self._held = Held(0, 0) if empty else None
@@ -67,7 +67,7 @@ class Quota:
         self._allowed = Held(max(self._limit, held.bytes), max(self._files, held.files))
 
     def suspicious(self, processes: Processes) -> bool:
-        """Whether the room must be measured now."""
+        """Whether the home must be measured now."""
         now = time.monotonic()
         self._unseen, self._looked = 0.0, now
         if self._held is None or now - self._measured > max(_WITHOUT_HINT, 20 * self._took):
@@ -101,7 +101,7 @@ class Quota:
         begun = time.monotonic()
         held = self._count(processes)
         if self._held is None:
-            # The first look at a room that was there before: what it holds is allowed, or it could never be emptied.
+            # The first look at a home that was there before: what it holds is allowed, or it could never be emptied.
             self._allowed = Held(max(self._limit, held.bytes), max(self._files, held.files))
         self._held = held
         self._free = self._ask()
@@ -121,17 +121,17 @@ class Quota:
 
     def _ask(self) -> tuple[int, int]:
         try:
-            told = os.statvfs(self.room.workspace)
+            told = os.statvfs(self.home.workspace)
         except OSError:
             return (0, 0)
         return told.f_bfree * told.f_frsize, told.f_ffree
 
     def _count(self, processes: Processes) -> Held:
         counted = _Count(self._allowed)
-        for folder in (self.room.workspace, self.room.skills):
+        for folder in (self.home.workspace, self.home.skills):
             counted.folder(folder)
         with contextlib.suppress(OSError):
-            device = self.room.workspace.stat().st_dev
+            device = self.home.workspace.stat().st_dev
             for pid in processes():
                 counted.deleted(pid, device)
         return Held(counted.bytes, counted.files, counted.deepest)

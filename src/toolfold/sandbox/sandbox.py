@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
-from toolfold.sandbox.frames import Done, FrameError, FrameReader, Message, Progress, Ready, Request, encode
-from toolfold.sandbox.protocol import Cell, Room, Supervised
+from toolfold.sandbox.frames import Done, FrameError, FrameReader, Message, ProgressReport, Ready, Request, encode
+from toolfold.sandbox.protocol import Cell, SessionHome, Supervised
 from toolfold.sandbox.quota import Quota
 
 _START_TIMEOUT = 20.0
@@ -63,12 +63,12 @@ class _Run:
 class Sandbox(asyncio.BufferedProtocol):
     """Wraps a backend's cell. Not reusable after `close`; `alive` tells."""
 
-    def __init__(self, cell: Cell, room: Room, settings: SandboxSettings, *, empty: bool = False) -> None:
-        self._room = room
+    def __init__(self, cell: Cell, home: SessionHome, settings: SandboxSettings, *, empty: bool = False) -> None:
+        self._home = home
         self._cell = cell
         self._supervised = cell if isinstance(cell, Supervised) else None
         self._settings = settings
-        self._quota = Quota(room, settings.disk, empty=empty)
+        self._quota = Quota(home, settings.disk, empty=empty)
         self._reader = FrameReader(settings.message)
         self._incoming = memoryview(bytearray(_CHUNK))
         self._loop = asyncio.get_running_loop()
@@ -91,10 +91,10 @@ class Sandbox(asyncio.BufferedProtocol):
 
     @classmethod
     async def start(
-        cls, starting: Awaitable[Cell], room: Room, settings: SandboxSettings, *, empty: bool = False
+        cls, starting: Awaitable[Cell], home: SessionHome, settings: SandboxSettings, *, empty: bool = False
     ) -> Sandbox:
-        """Wait until the guest says that it is ready. `empty` promises that the room is, which saves measuring it."""
-        sandbox = cls(await starting, room, settings, empty=empty)
+        """Wait until the guest says that it is ready. `empty` promises that the home is, which saves measuring it."""
+        sandbox = cls(await starting, home, settings, empty=empty)
         try:
             await sandbox._connect()
             async with asyncio.timeout(_START_TIMEOUT):
@@ -146,13 +146,13 @@ class Sandbox(asyncio.BufferedProtocol):
         return self._cell
 
     @property
-    def room(self) -> Room:
+    def home(self) -> SessionHome:
         """Where its files are. A session that gives the folder another name says so here."""
-        return self._room
+        return self._home
 
-    @room.setter
-    def room(self, room: Room) -> None:
-        self._room = self._quota.room = room
+    @home.setter
+    def home(self, home: SessionHome) -> None:
+        self._home = self._quota.home = home
 
     async def close(self) -> None:
         """End every process of it and wait until they are gone."""
@@ -198,7 +198,7 @@ class Sandbox(asyncio.BufferedProtocol):
         return self._supervised.pids() if self._supervised is not None else []
 
     async def _measure(self) -> None:
-        """Count the room's files while nothing can add to them."""
+        """Count the home's files while nothing can add to them."""
         supervised = self._supervised
         if supervised is not None:
             supervised.pause()
@@ -282,7 +282,7 @@ class Sandbox(asyncio.BufferedProtocol):
             raise FrameError("a message outside of a run")
         elif isinstance(message, Done):
             run.done.set_result(message)
-        elif isinstance(message, Progress):
+        elif isinstance(message, ProgressReport):
             run.host.progress(message.text, message.fraction)
         else:
             self._on_request(run, message, size)

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from toolfold.catalog.catalog import Answer, Catalog
-from toolfold.codegen.validation import Validators
 from toolfold.definitions import BlobPart, Part, TextPart, ToolDefinition, ToolResult
 from toolfold.errors import ToolfoldError
 from toolfold.guards.guard import Guard, ToolRequest, stack
 from toolfold.sandbox.frames import Call, CallNamed, Following, Prompt, Request, Resource, Search
+from toolfold.schema.validation import Validators
 from toolfold.session.events import Event, Progress, ToolCall
-from toolfold.session.output import Output
+from toolfold.session.output import OutputRecorder
 from toolfold.upstream.fleet import Fleet
 
 _PROGRESS_CHARS = 500
@@ -45,7 +45,7 @@ class Bridge:
     """One per run; implements `sandbox.Host`."""
 
     def __init__(
-        self, world: World, guards: Sequence[Guard], output: Output, heard: Callable[[Event], None] | None
+        self, world: World, guards: Sequence[Guard], output: OutputRecorder, heard: Callable[[Event], None] | None
     ) -> None:
         self._world = world
         self._proceed = stack(guards, self._upstream)

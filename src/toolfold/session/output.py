@@ -14,7 +14,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Output:
+class OutputRecorder:
     """Collects bytes as they come. Nothing is kept twice; over the budget they go to a file in the workspace."""
 
     def __init__(self, workspace: Path, name: str, budget: int, heard: Callable[[str], None] | None) -> None:
@@ -28,7 +28,7 @@ class Output:
         self._head = ""
         self._tail = ""
         self._file: int | None = None
-        self._closing: weakref.finalize[..., Output] | None = None
+        self._closing: weakref.finalize[..., OutputRecorder] | None = None
         self._failed = ""
 
     def add(self, data: bytes) -> None:

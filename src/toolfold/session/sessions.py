@@ -19,17 +19,16 @@ import msgspec
 from toolfold.config.settings import Settings
 from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
 from toolfold.sandbox.pool import Pool
-from toolfold.sandbox.protocol import Room
+from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.bridge import Bridge
-from toolfold.session.events import Event, RunResult
-from toolfold.session.events import Output as Printed
-from toolfold.session.output import Output, within
-from toolfold.session.rooms import Rooms
+from toolfold.session.events import Event, Output, RunResult
+from toolfold.session.homes import SessionHomes
+from toolfold.session.output import OutputRecorder, within
 
 CONNECTION = "@connection"
 """The session of a connection that names none. Names that begin with @ leave no files behind when we end."""
-MakeBridge = Callable[[Output, Callable[[Event], None] | None], Bridge]
+MakeBridge = Callable[[OutputRecorder, Callable[[Event], None] | None], Bridge]
 
 
 @dataclass
@@ -39,16 +38,16 @@ class _Live:
     name: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     sandbox: Sandbox | None = None
-    room: Room | None = None
+    home: SessionHome | None = None
     names: list[str] = field(default_factory=list[str])
     used: float = 0.0
 
 
 class Sessions:
-    def __init__(self, settings: Settings, pool: Pool, rooms: Rooms, make_bridge: MakeBridge) -> None:
+    def __init__(self, settings: Settings, pool: Pool, homes: SessionHomes, make_bridge: MakeBridge) -> None:
         self._settings = settings
         self._pool = pool
-        self._rooms = rooms
+        self._homes = homes
         self._make_bridge = make_bridge
         self._live: dict[str, _Live] = {}
         self._numbers = itertools.count(1)
@@ -86,7 +85,7 @@ class Sessions:
             if live.sandbox is None or not live.sandbox.alive:
                 await self._make_space(live)
                 live.sandbox = await self._open(live)
-                live.room = live.sandbox.room
+                live.home = live.sandbox.home
             try:
                 result = await self._run_in(live.sandbox, code, limit, heard, live)
             finally:
@@ -101,23 +100,23 @@ class Sessions:
         try:
             result = await self._run_in(sandbox, code, limit, heard, None)
             if result.output_file is not None:
-                # What was cut must stay readable: the room gets a name that the next run can use.
+                # What was cut must stay readable: the home gets a name that the next run can use.
                 name = f"run-{secrets.token_hex(4)}"
-                self._rooms.adopt(sandbox.room, name)
+                self._homes.adopt(sandbox.home, name)
                 keep = True
                 result = _renamed(result, name)
             return result
         finally:
-            self._pool.discard(sandbox, keep_room=keep)
+            self._pool.discard(sandbox, keep_home=keep)
 
     async def _open(self, live: _Live) -> Sandbox:
-        """A sandbox in the session's own room; a new session adopts the room of the sandbox it is given."""
-        room = live.room or self._rooms.named(live.name)
-        if room is not None:
-            return await self._pool.start_in(room)
+        """A sandbox in the session's own home; a new session adopts the home of the sandbox it is given."""
+        home = live.home or self._homes.named(live.name)
+        if home is not None:
+            return await self._pool.start_in(home)
         sandbox = await self._pool.take()
         if not live.name.startswith("@"):
-            sandbox.room = self._rooms.adopt(sandbox.room, live.name)
+            sandbox.home = self._homes.adopt(sandbox.home, live.name)
         return sandbox
 
     async def _run_in(
@@ -129,11 +128,11 @@ class Sessions:
         live: _Live | None,
     ) -> RunResult:
         name = f"{self._run_tag}-{next(self._numbers)}.txt"
-        output = Output(
-            sandbox.room.workspace,
+        output = OutputRecorder(
+            sandbox.home.workspace,
             name,
             self._settings.output_chars,
-            (lambda text: heard(Printed(text))) if heard is not None else None,
+            (lambda text: heard(Output(text))) if heard is not None else None,
         )
         bridge = self._make_bridge(output, heard)
         begun = time.perf_counter()

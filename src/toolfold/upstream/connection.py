@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcp.shared.exceptions import MCPError
     from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
-Progress = Callable[[float, float | None, str | None], None]
+OnProgress = Callable[[float, float | None, str | None], None]
 
 LISTING_TIMES = 5
 """How many call timeouts a whole listing may take, with all its pages."""
@@ -99,7 +99,7 @@ class Connection:
         self.stale = True
         self.wake.set()
 
-    async def call(self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None) -> ToolResult:
+    async def call(self, tool: str, arguments: dict[str, Any], on_progress: OnProgress | None = None) -> ToolResult:
         from mcp.shared.exceptions import MCPError
         from mcp_types import HEADER_MISMATCH
 
@@ -120,7 +120,7 @@ class Connection:
         return result
 
     async def request(
-        self, method: str, params: dict[str, Any], what: str, *, name: str = "", on_progress: Progress | None = None
+        self, method: str, params: dict[str, Any], what: str, *, name: str = "", on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
         """One request with the time of a call; every failure is an `UpstreamError` that says `what` it was for."""
         from mcp.shared.exceptions import MCPError
@@ -179,7 +179,7 @@ class Connection:
         )
 
     async def _send(
-        self, method: str, params: dict[str, Any], timeout: float, name: str = "", on_progress: Progress | None = None
+        self, method: str, params: dict[str, Any], timeout: float, name: str = "", on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
         # Below the SDK's session on purpose: it would check each answer twice against its own models and each result
         # against the output schema in pure Python, and refuse a list for one bad entry. See `listing` and `results`.
@@ -283,7 +283,7 @@ def unauthorized(server: str, config: ServerConfig, status: int | None) -> Upstr
     )
 
 
-def _asynchronous(on_progress: Progress) -> ProgressFnT:
+def _asynchronous(on_progress: OnProgress) -> ProgressFnT:
     async def tell(progress: float, total: float | None, message: str | None) -> None:
         on_progress(progress, total, message)
 

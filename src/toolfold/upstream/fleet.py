@@ -14,14 +14,14 @@ from typing import Any, Self
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
-from toolfold.upstream.connection import Progress, Transport
+from toolfold.upstream.connection import OnProgress, Transport
 from toolfold.upstream.health import Health
 from toolfold.upstream.keeper import Keeper
+from toolfold.upstream.processes.warden import Warden
 from toolfold.upstream.remote import open_remote
 from toolfold.upstream.results import NonsenseError, prompt_messages, resource_parts
 from toolfold.upstream.serverlog import ServerLog
 from toolfold.upstream.stdio import MESSAGE_LIMIT, open_stdio
-from toolfold.upstream.warden import Warden
 
 STARTS_AT_ONCE = 8
 PATIENCE = 5.0
@@ -97,7 +97,7 @@ class Fleet:
         return keeper
 
     async def call(
-        self, server: str, tool: str, arguments: dict[str, Any], *, on_progress: Progress | None = None
+        self, server: str, tool: str, arguments: dict[str, Any], *, on_progress: OnProgress | None = None
     ) -> ToolResult:
         """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered; a tool's own failure
         is an answer (`is_error`). Cancelling the call cancels it at the server."""

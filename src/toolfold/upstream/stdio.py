@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Self
 
 from toolfold.config.settings import ServerConfig
 from toolfold.upstream.messages import Lines, MessageTooLongError, Parser
+from toolfold.upstream.processes.warden import Exit, StartRefusedError, Ward, Warden
 from toolfold.upstream.serverlog import ServerLog
-from toolfold.upstream.warden import Exit, StartRefusedError, Ward, Warden
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage

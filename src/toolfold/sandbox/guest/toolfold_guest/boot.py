@@ -54,7 +54,7 @@ def main() -> None:
     del sys.modules["ssl"]
 
     channel = open_channel(options["channel"])
-    sys.stdout = sys.stderr = output = program.Output(1)
+    sys.stdout = sys.stderr = output = program.StandardOutput(1)
     sys.__stdout__ = sys.__stderr__ = output
     channel.before_send = output.flush
     channel.longest = options.get("message", channel.longest)

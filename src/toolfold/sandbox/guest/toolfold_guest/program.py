@@ -26,7 +26,7 @@ _VALUE_CHARS = 1_000_000
 _FRAMES_SHOWN = 12
 
 
-class Output(io.TextIOWrapper):
+class StandardOutput(io.TextIOWrapper):
     """Standard output: each line leaves at once, unless lines come so fast that batching is kinder to everyone."""
 
     def __init__(self, fd: int) -> None:

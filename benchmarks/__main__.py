@@ -1,0 +1,152 @@
+"""`scripts/bench NAME`: each benchmark prints its figures as ratios within one run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolfold.cli.options import DataDir, Json, run_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.report import Figure
+
+
+Rounds = Annotated[int, typer.Option(help="Timings per figure.")]
+Shared = Annotated[
+    Path, typer.Option("--shared", help="The folder that holds catalogs/ and retrieval/.", exists=True, file_okay=False)
+]
+
+
+def runs(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
+    """Runs, calls, rows, start-up and memory, beside a plain SDK client and FastMCP CodeMode.
+
+    Example: scripts/bench runs --rounds 30
+    """
+    from benchmarks import runs as bench
+
+    progress = _progress()
+    figures = run_async(lambda: bench.measure(_home(data), rounds, progress))
+    _print(figures, "Runs and calls", json=json)
+
+
+def search(shared: Shared, json: Json = False) -> None:
+    """How fast search is over 4,000 and 100,000 tools, made from the real ones.
+
+    Example: scripts/bench search --shared ../shared
+    """
+    from benchmarks import search_speed
+
+    _print(search_speed.measure(shared, _progress()), "Search", json=json)
+
+
+def retrieval(shared: Shared, data: DataDir = None, json: Json = False) -> None:
+    """Whether search finds the right tools: ours, ours without vectors, and FastMCP's BM25.
+
+    Example: scripts/bench retrieval --shared ../shared
+    """
+    from benchmarks import retrieval as bench
+    from benchmarks.rivals import fastmcp_python
+
+    progress = _progress()
+    progress("getting FastMCP ready in an environment of its own")
+    scores = bench.measure(shared, fastmcp_python(_home(data)), progress)
+    if json:
+        from json import dumps
+
+        sys.stdout.write(dumps([score.data() for score in scores], indent=2) + "\n")
+        return
+    from toolfold.cli.console import stdout
+
+    bench.show(scores, stdout())
+
+
+def codegen(shared: Shared, rounds: Rounds = 5, json: Json = False) -> None:
+    """What the generated API costs: to write, to import, to read, to review against.
+
+    Example: scripts/bench codegen --shared ../shared
+    """
+    from benchmarks import codegen as bench
+
+    _print(bench.measure(shared / "catalogs", rounds, _progress()), "The generated API", json=json)
+
+
+def sandbox(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
+    """What a sandbox costs on every backend that runs here, beside plain processes.
+
+    Example: scripts/bench sandbox --rounds 30
+    """
+    from benchmarks import sandbox as bench
+
+    progress = _progress()
+    _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Sandboxes", json=json)
+
+
+def soak(
+    count: Annotated[int, typer.Option("--runs", min=1, help="How many programs to run.")] = 10_000, json: Json = False
+) -> None:
+    """Thousands of runs, every twentieth a bad one, and counts of everything that could be left behind.
+
+    Example: scripts/bench soak --runs 10000
+    """
+    from benchmarks import soak as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-soak-") as folder:
+        result = run_async(lambda: bench.soak(Path(folder), count, progress))
+    if json:
+        from json import dumps
+
+        sys.stdout.write(dumps(result.data(), indent=2) + "\n")
+    else:
+        from toolfold.cli.console import stdout
+
+        bench.show(result, stdout())
+    if not result.clean:
+        raise SystemExit(1)
+
+
+def _home(data: Path | None) -> Path:
+    from toolfold.config.load import load_here
+
+    return load_here({}, data_dir=data).settings.data_dir
+
+
+def _progress() -> Callable[[str], None]:
+    from toolfold.cli.console import stderr
+
+    return lambda text: stderr().print(f"… {text}", markup=False, highlight=False, style="dim")
+
+
+def _print(figures: list[Figure], title: str, *, json: bool) -> None:
+    if json:
+        from json import dumps
+
+        sys.stdout.write(dumps([figure.data() for figure in figures], indent=2) + "\n")
+        return
+    from benchmarks.report import show
+    from toolfold.cli.console import stdout
+
+    show(figures, title, stdout())
+
+
+def main() -> None:
+    app = typer.Typer(
+        name="scripts/bench",
+        help="Print the measured figures, as ratios within one run.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for command in (runs, search, retrieval, codegen, sandbox, soak):
+        app.command(command.__name__)(command)
+    app()
+
+
+if __name__ == "__main__":
+    main()

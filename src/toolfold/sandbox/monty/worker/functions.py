@@ -1,0 +1,137 @@
+"""What a program in Monty may call outside of it, by the dotted names that Monty reports."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic_monty import ClassInstance, ExternalModule
+
+from toolfold.sandbox.guest.toolfold_guest import frames
+from toolfold.sandbox.guest.toolfold_guest.api import Tool as Hit
+from toolfold.sandbox.guest.toolfold_guest.channel import Channel, ToolError
+from toolfold.sandbox.guest.toolfold_guest.results import File, part_value, to_value
+from toolfold.sandbox.monty.worker.tree import Tree
+
+_CLIENT = ("call_tool", "call_mcp_tool", "search_tools", "read_resource", "get_prompt")
+_OWN = ("call_mcp_tool", "get_client", "get_prompt", "progress", "read_resource", "save_skill", "search_tools")
+_MODULES = {"toolfold": _OWN, "tool_discovery": ("search_tools",), "client": ("call_mcp_tool", "get_client")}
+
+
+@dataclass(frozen=True)
+class Function:
+    """`awaited`: the program gets something to await; otherwise it gets the value at once."""
+
+    call: Callable[..., Awaitable[Any]]
+    awaited: bool
+    server: str = ""
+    tool: str = ""
+
+
+class _Client:
+    """Stands for `client.get_client()` inside; its methods are answered by name like everything else."""
+
+
+class Functions:
+    """Answers calls over the channel. `say` prints."""
+
+    def __init__(self, channel: Channel, tree: Tree, say: Callable[[str], None]) -> None:
+        self._channel = channel
+        self._tree = tree
+        self._say = say
+
+    def modules(self) -> dict[str, ExternalModule]:
+        """What can be imported beside Monty's own modules."""
+        ours = {name: ExternalModule(dict.fromkeys(words, _by_name)) for name, words in _MODULES.items()}
+        return {"servers": self._tree.modules(ExternalModule), **ours}
+
+    def find(self, name: str, *, method: bool) -> Function | None:
+        """`method` when it is called on an object of ours, of which only the client has methods."""
+        if not method and name.startswith("servers.") and name.count(".") == 2:
+            return self._server_tool(name)
+        word = name.rpartition(".")[2]
+        if method and word not in _CLIENT:
+            return None
+        match word:
+            case "call_mcp_tool" | "call_tool":
+                return Function(self.call_mcp_tool, awaited=True)
+            case "read_resource":
+                return Function(self.read_resource, awaited=True)
+            case "get_prompt":
+                return Function(self.get_prompt, awaited=True)
+            case "search_tools":
+                return Function(self.search_tools, awaited=False)
+            case "progress":
+                return Function(self.progress, awaited=False)
+            case "get_client":
+                return Function(_get_client, awaited=False)
+            case "save_skill":
+                return Function(_save_skill, awaited=False)
+            case "help":
+                return Function(self._help, awaited=False)
+            case _:
+                return None
+
+    def _server_tool(self, path: str) -> Function | None:
+        tool = self._tree.tool(path)
+        if tool is None:
+            return None
+
+        async def call(*args: Any, **keywords: Any) -> Any:
+            frame = {"t": "call", "server": tool.server, "tool": tool.name}
+            reply = await self._request({**frame, "arguments": tool.arguments(args, keywords)}, path)
+            return _inside(to_value(reply, tool.server, tool.name))
+
+        return Function(call, awaited=True, server=tool.server, tool=tool.name)
+
+    async def _request(self, frame: dict[str, Any], what: str) -> Any:
+        try:
+            return await self._channel.request(frame)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(f"{what}: arguments must be plain JSON data ({error})") from None
+
+    async def call_mcp_tool(self, name: str, arguments: dict[str, Any] | None = None, /, **keywords: Any) -> Any:
+        reply = await self._request(frames.call_named(name, arguments, keywords), name)
+        return _inside(to_value(reply, reply.get("server", ""), reply.get("tool", name)))
+
+    async def read_resource(self, server: str, uri: str) -> Any:
+        parts = await self._request(frames.resource(server, uri), "read_resource")
+        values = [part_value(part, "resource") for part in parts]
+        return _inside(values[0] if len(values) == 1 else values)
+
+    async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> Any:
+        return await self._request(frames.prompt(server, name, arguments), "get_prompt")
+
+    async def search_tools(self, query: str = "", detail: str = "with_description", limit: int | None = None) -> Any:
+        reply = await self._request(frames.search(query, detail, limit), "search_tools")
+        return [ClassInstance(Hit(hit), eager_attrs="all") for hit in reply["hits"]]
+
+    async def progress(self, text: str = "", fraction: float | None = None) -> None:
+        self._channel.send(frames.progress(text, fraction))
+
+    async def _help(self, what: Any = "") -> None:
+        tool = self._tree.tool(what) if isinstance(what, str) and what.startswith("servers.") else None
+        self._say(f"{tool.signature}\n\n{tool.doc}\n" if tool is not None else "help(tool) shows a tool's signature\n")
+
+
+def _by_name(*args: Any, **keywords: Any) -> Any:
+    raise AssertionError("calls are answered by name")
+
+
+async def _get_client() -> Any:
+    return ClassInstance(_Client(), allowed_methods=set(_CLIENT))
+
+
+async def _save_skill(*args: Any, **keywords: Any) -> None:
+    raise ToolError("skills cannot be kept from Monty, which is a subset of Python; use another backend for them")
+
+
+def _inside(value: Any) -> Any:
+    """Files cross as objects with `path`, `mime_type` and `size`; everything else is plain data."""
+    if isinstance(value, File):
+        return ClassInstance(value, eager_attrs={"path", "mime_type", "size"})
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return [_inside(item) for item in items] if any(isinstance(item, File) for item in items) else items
+    return value

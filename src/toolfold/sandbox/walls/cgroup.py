@@ -1,0 +1,247 @@
+"""One control group per sandbox, where this process may make them: memory, processes and processor of the whole tree.
+
+Version 2 (a delegated subtree) and version 1 (root) alike. Where none can be made, `find` says so, and the backend
+measures the tree from outside instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_PREFIX = "toolfold-"
+_PERIOD = 100_000
+_OLD = 60.0
+_WANTED = ("memory", "pids", "cpu")
+_REMOVAL_TRIES = 50
+
+
+@dataclass(frozen=True)
+class Bounds:
+    memory: int
+    processes: int
+    cores: float
+
+
+@dataclass(frozen=True)
+class _Hierarchy:
+    """A folder in which groups can be made, and the controllers that work there."""
+
+    base: Path
+    unified: bool
+    controllers: frozenset[str]
+
+    def settings(self, bounds: Bounds) -> list[tuple[str, str, bool]]:
+        """(file, value, required) for a new group."""
+        quota = max(1000, int(bounds.cores * _PERIOD))
+        if self.unified:
+            every = {
+                "memory": [
+                    ("memory.max", bounds.memory, True),
+                    ("memory.swap.max", 0, False),
+                    ("memory.oom.group", 1, False),
+                ],
+                "pids": [("pids.max", bounds.processes, True)],
+                "cpu": [("cpu.max", f"{quota} {_PERIOD}", True)],
+            }
+        else:
+            every = {
+                "memory": [
+                    ("memory.limit_in_bytes", bounds.memory, True),
+                    ("memory.memsw.limit_in_bytes", bounds.memory, False),
+                ],
+                "pids": [("pids.max", bounds.processes, True)],
+                "cpu": [("cpu.cfs_period_us", _PERIOD, True), ("cpu.cfs_quota_us", quota, True)],
+            }
+        chosen = [item for name in sorted(self.controllers) for item in every[name]]
+        return [(name, str(value), required) for name, value, required in chosen]
+
+
+class Cgroups:
+    """Where groups are made. `holds` names the controllers that are really enforced."""
+
+    def __init__(self, hierarchies: list[_Hierarchy]) -> None:
+        self._hierarchies = hierarchies
+        self.holds = frozenset[str]().union(*(hierarchy.controllers for hierarchy in hierarchies))
+        self._mark = f"{_PREFIX}{os.getpid()}-{_born(os.getpid())}"
+
+    def create(self, bounds: Bounds) -> Cgroup:
+        """A new group. Raises OSError, with nothing left behind, when one of its limits cannot be set."""
+        name = f"{self._mark}-{secrets.token_hex(4)}"
+        made: list[Path] = []
+        try:
+            for hierarchy in self._hierarchies:
+                path = hierarchy.base / name
+                path.mkdir()
+                made.append(path)
+                for file, value, required in hierarchy.settings(bounds):
+                    try:
+                        (path / file).write_text(value)
+                    except OSError:
+                        if required:
+                            raise
+        except OSError:
+            _remove(made)
+            raise
+        return Cgroup(made)
+
+    def sweep(self) -> int:
+        """Remove the groups of processes that were killed; how many there were."""
+        removed = 0
+        for hierarchy in self._hierarchies:
+            for path in hierarchy.base.glob(f"{_PREFIX}*"):
+                with contextlib.suppress(OSError, ValueError):
+                    _, pid, born, *_ = path.name.split("-")
+                    if _born(int(pid)) != born and time.time() - path.stat().st_mtime > _OLD:
+                        path.rmdir()
+                        removed += 1
+        return removed
+
+
+class Cgroup:
+    """One sandbox's group, in every hierarchy that it needs."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
+        self._events: int | None = None
+        for file in (path / name for path in paths for name in ("memory.events", "memory.oom_control")):
+            with contextlib.suppress(OSError):
+                self._events = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+                break
+
+    def admit(self, pid: int) -> None:
+        """Move a process that has not forked yet; everything it starts stays inside. May take milliseconds."""
+        for path in self._paths:
+            (path / "cgroup.procs").write_text(str(pid))
+
+    def memory_kills(self) -> int:
+        """How many of its processes the kernel has ended for want of memory."""
+        if self._events is None:
+            return 0
+        try:
+            for line in os.pread(self._events, 4096, 0).splitlines():
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+        except OSError:
+            pass
+        return 0
+
+    def remove(self) -> bool:
+        """Remove it, once nothing runs in it. The kernel may need a moment after the last process is gone."""
+        if self._events is not None:
+            os.close(self._events)
+            self._events = None
+        return _remove(self._paths)
+
+
+def _remove(paths: list[Path]) -> bool:
+    left = [*paths]
+    for attempt in range(_REMOVAL_TRIES):
+        for path in [*left]:
+            try:
+                path.rmdir()
+            except FileNotFoundError:
+                left.remove(path)
+            except OSError:
+                continue
+            else:
+                left.remove(path)
+        if not left:
+            return True
+        time.sleep(0.001 * (attempt + 1))
+    return False
+
+
+def find_cgroups(proc: Path = Path("/proc/self")) -> Cgroups | None:
+    """The places in which we can make groups that limit memory, or None."""
+    try:
+        own = _own_groups((proc / "cgroup").read_text())
+        mounts = _mounts((proc / "mountinfo").read_text())
+    except (OSError, ValueError):
+        return None
+    hierarchies: list[_Hierarchy] = []
+    missing: set[str] = {*_WANTED}
+    for mounted, root, point in mounts:
+        # "0::/path" is version 2's line: no controllers are named.
+        path = own.get("" if mounted == {""} else next((name for name in _WANTED if name in mounted), "none"))
+        if path is None or not missing:
+            continue
+        here = point / os.path.relpath(path, root) if path.startswith(root) else point
+        found = _version_two(here, missing) if mounted == {""} else _version_one(here, mounted & missing)
+        if found is not None:
+            hierarchies.append(found)
+            missing -= found.controllers
+    if "memory" in missing:
+        return None
+    return Cgroups(hierarchies)
+
+
+def _own_groups(text: str) -> dict[str, str]:
+    """Controller → this process's group; version 2 is the empty name."""
+    own: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        own |= dict.fromkeys(controllers.split(","), path)
+    return own
+
+
+def _mounts(text: str) -> list[tuple[set[str], str, Path]]:
+    """(controllers, the group that is mounted, where). Version 2 comes first: one move is cheaper than three."""
+    found: list[tuple[set[str], str, Path]] = []
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        fields = before.split()
+        if kind == "cgroup2":
+            found.insert(0, ({""}, fields[3], Path(fields[4])))
+        elif kind == "cgroup":
+            found.append((set(options.split(",")), fields[3], Path(fields[4])))
+    return found
+
+
+def _version_one(base: Path, controllers: set[str]) -> _Hierarchy | None:
+    if not controllers or not os.access(base, os.W_OK):
+        return None
+    return _Hierarchy(base, unified=False, controllers=frozenset(controllers))
+
+
+def _version_two(own: Path, wanted: set[str]) -> _Hierarchy | None:
+    """Our own group where it hands controllers down, else the one above: groups with processes in them cannot."""
+    for base in (own, own.parent):
+        try:
+            handed = set((base / "cgroup.subtree_control").read_text().split()) & wanted
+        except OSError:
+            continue
+        # Moving a process asks for the right to write to the common ancestor, which is `base` in both cases.
+        if handed and os.access(base, os.W_OK) and os.access(base / "cgroup.procs", os.W_OK):
+            return _Hierarchy(base, unified=True, controllers=frozenset(handed))
+    return _empty_own(own, wanted)
+
+
+def _empty_own(own: Path, wanted: set[str]) -> _Hierarchy | None:
+    """A group delegated to us alone: move ourselves into a leaf of it, so that it can hand its controllers down."""
+    try:
+        available = set((own / "cgroup.controllers").read_text().split()) & wanted
+        inhabitants = (own / "cgroup.procs").read_text().split()
+        alone = inhabitants == [str(os.getpid())]
+        if not available or not alone or not os.access(own, os.W_OK):
+            return None
+        leaf = own / f"{_PREFIX}host"
+        leaf.mkdir(exist_ok=True)
+        (leaf / "cgroup.procs").write_text(str(os.getpid()))
+        (own / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in sorted(available)))
+    except OSError:
+        return None
+    return _Hierarchy(own, unified=True, controllers=frozenset(available))
+
+
+def _born(pid: int) -> str:
+    """When a process started, in the kernel's ticks: a reused number has another one."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

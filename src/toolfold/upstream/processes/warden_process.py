@@ -1,0 +1,402 @@
+"""The warden: a small process that starts stdio servers, owns them, and outlives us just long enough to end them.
+
+It runs as a script (`python -I -S`, standard library only) with one socket as its standard input. Because it is
+a separate process, nothing that happens to us can leave a server behind: when the socket closes, for whatever
+reason, it ends everything it started and then itself. On Linux it is a child subreaper, so a grandchild that
+called `setsid`, or whose parent died, is still its descendant and is found.
+
+Requests and events are lines of JSON. `start` carries two file descriptors: the server's stdin and stdout. The
+server's stderr ends here, in a log file of bounded size, so a flood of it costs the gateway nothing.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+LINUX = sys.platform.startswith("linux")
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+MARK = "TOOLFOLD_UPSTREAM"
+"""In the environment of every server and, unless they clean it, of everything they start."""
+
+LOG_BYTES = 2_000_000
+TAIL_BYTES = 4_000
+NATURAL_GRACE = 0.5
+TERM_GRACE = 1.0
+KILL_GRACE = 3.0
+TICK = 0.02
+
+Process = tuple[int, int, int]
+"""Parent, process group, session."""
+
+
+def prctl(option: int, value: int) -> None:
+    if LINUX:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def read_file(path: str) -> bytes:
+    # By descriptor: `pathlib` is not worth its import here, and this runs for every process of the machine.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = b""
+        while chunk := os.read(fd, 1 << 16):
+            data += chunk
+        return data
+    finally:
+        os.close(fd)
+
+
+def processes() -> dict[int, Process]:
+    """Every live process that may be seen, without zombies."""
+    return _from_proc() if LINUX else _from_ps()
+
+
+def _from_proc() -> dict[int, Process]:
+    table: dict[int, Process] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if entry.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                # The name in parentheses may hold anything, so fields count from the last one.
+                fields = read_file(f"/proc/{entry}/stat").rpartition(b")")[2].split()
+                if fields[0] not in (b"Z", b"X"):
+                    table[int(entry)] = (int(fields[1]), int(fields[2]), int(fields[3]))
+    return table
+
+
+def _from_ps() -> dict[int, Process]:
+    import subprocess
+
+    table: dict[int, Process] = {}
+    listing = subprocess.Popen(
+        ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    for line in listing.communicate()[0].decode("ascii", "replace").splitlines():
+        with contextlib.suppress(ValueError):
+            pid, parent, group, state = line.split(None, 3)
+            if not state.startswith("Z") and int(pid) != listing.pid:
+                table[int(pid)] = (int(parent), int(group), int(group))
+    return table
+
+
+def descendants(table: dict[int, Process], root: int) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _, _) in table.items():
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    todo = [root]
+    while todo:
+        for child in children.get(todo.pop(), ()):
+            if child not in found:
+                found.add(child)
+                todo.append(child)
+    return found
+
+
+def carries(pid: int, mark: bytes) -> bool:
+    with contextlib.suppress(OSError):
+        return mark in read_file(f"/proc/{pid}/environ").split(b"\0")
+    return False
+
+
+def send_signal(pids: set[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+class Log:
+    """A file that keeps the newest lines: at its limit it becomes `NAME.1` and starts again."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.tail = b""
+        self._open()
+
+    def _open(self) -> None:
+        self.fd = -1
+        with contextlib.suppress(OSError):
+            self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def write(self, data: bytes) -> None:
+        self.tail = (self.tail + data)[-TAIL_BYTES:]
+        if self.fd < 0:
+            return
+        # A full disk must not stop the server whose words these are.
+        with contextlib.suppress(OSError):
+            os.write(self.fd, data)
+            if os.fstat(self.fd).st_size > LOG_BYTES:
+                os.replace(self.path, self.path + ".1")  # noqa: PTH105
+                os.close(self.fd)
+                self._open()
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Ward:
+    """One server: its leading process, its stderr, and what is left of it when the leader is gone."""
+
+    def __init__(self, number: int, pid: int, mark: bytes, log: Log, stderr: int) -> None:
+        self.number = number
+        self.pid = pid
+        self.mark = mark
+        self.log = log
+        self.stderr = stderr
+        self.status: int | None = None
+        self.members: set[int] = set()
+        self.kill_at: float | None = None
+        self.give_up_at = 0.0
+
+    def gather(self, table: dict[int, Process], ours: set[int]) -> set[int]:
+        """The server's live processes. Those once seen stay known after their parent is gone."""
+        known = {self.pid} | descendants(table, self.pid) | (self.members & ours)
+        known |= {pid for pid in ours if self.pid in table[pid][1:] or carries(pid, self.mark)}
+        self.members = {pid for pid in known if pid in table}
+        return self.members
+
+
+class WardenProcess:
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.wards: dict[int, Ward] = {}
+        self.selector = selectors.DefaultSelector()
+        self.received = b""
+        self.fds: list[int] = []
+        self.closing = False
+        self.pace = TICK
+        self.look_at = 0.0
+
+    def run(self) -> None:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        wake_read, wake_write = os.pipe()
+        for fd in (wake_read, wake_write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, self._child_ended)
+        signal.signal(signal.SIGTERM, self._asked_to_end)
+        # Ctrl-C and a closed terminal are the gateway's to answer; we learn of its end from the socket.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.selector.register(self.control, selectors.EVENT_READ, None)
+        self.selector.register(wake_read, selectors.EVENT_READ, wake_read)
+        while not self.closing:
+            self.turn(self.timeout())
+        self.end_everything()
+
+    def _child_ended(self, *_: object) -> None:
+        """Nothing here: the wake-up pipe ends the wait, and `reap` does the rest."""
+
+    def _asked_to_end(self, *_: object) -> None:
+        self.closing = True
+
+    def timeout(self) -> float | None:
+        return self.pace if any(ward.kill_at is not None for ward in self.wards.values()) else None
+
+    def turn(self, timeout: float | None) -> None:
+        for key, _ in self.selector.select(timeout):
+            if key.fileobj is self.control:
+                self.receive()
+            elif isinstance(key.data, Ward):
+                self.pump(key.data)
+            else:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(key.fd, 4096)
+        self.reap()
+        self.finish_stops()
+
+    def survey(self) -> tuple[dict[int, Process], set[int]]:
+        """All processes, and which of them are ours. Costs more where there are many, so it is paced by its cost."""
+        began = time.monotonic()
+        table = processes()
+        ours = descendants(table, os.getpid())
+        now = time.monotonic()
+        self.pace = max(TICK, 4 * (now - began))
+        self.look_at = now + self.pace
+        return table, ours
+
+    def tell(self, **event: Any) -> None:
+        with contextlib.suppress(OSError):
+            self.control.sendall(json.dumps(event).encode() + b"\n")
+
+    def receive(self) -> None:
+        try:
+            data, ancillary, _, _ = self.control.recvmsg(65536, socket.CMSG_SPACE(16 * 4))
+        except OSError:
+            data, ancillary = b"", []
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i", payload[: len(payload) - len(payload) % 4])
+                for fd in fds:
+                    os.set_inheritable(fd, False)
+                self.fds.extend(fds)
+        if not data:
+            self.closing = True
+            return
+        *lines, self.received = (self.received + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if message["do"] == "start":
+                self.start(message)
+            elif (ward := self.wards.get(message["id"])) is not None:
+                self.stop(ward, message["grace"])
+
+    def start(self, message: dict[str, Any]) -> None:
+        stdin, stdout = self.fds.pop(0), self.fds.pop(0)
+        error_read, error_write = os.pipe()
+        failed_read, failed_write = os.pipe()
+        mark = f"{MARK}={message['mark']}"
+        pid = os.fork()
+        if pid == 0:
+            self._become(message, (stdin, stdout, error_write), failed_write)
+        for fd in (stdin, stdout, error_write, failed_write):
+            os.close(fd)
+        # The pipe closes when the new program is in place, so an empty answer means it started.
+        failure = os.read(failed_read, 100)
+        os.close(failed_read)
+        if failure:
+            os.close(error_read)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+            number, _, step = failure.partition(b" ")
+            self.tell(event="refused", id=message["id"], errno=int(number), step=step.decode())
+            return
+        os.set_blocking(error_read, False)
+        ward = Ward(message["id"], pid, mark.encode(), Log(message["log"]), error_read)
+        self.wards[ward.number] = ward
+        self.selector.register(error_read, selectors.EVENT_READ, ward)
+        self.tell(event="started", id=ward.number, pid=pid)
+
+    def _become(self, message: dict[str, Any], streams: tuple[int, int, int], failed: int) -> None:
+        """In the forked child: turn into the server, or say why not."""
+        step = "start"
+        try:
+            os.setsid()
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_DFL)
+            if hasattr(signal, "SIGXFSZ"):
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            for target, fd in enumerate(streams):
+                os.dup2(fd, target)
+            if message["cwd"]:
+                step = "cwd"
+                os.chdir(message["cwd"])
+            step = "command"
+            argv = message["argv"]
+            os.execve(argv[0], argv, {**message["env"], MARK: message["mark"]})  # noqa: S606
+        except OSError as error:
+            os.write(failed, f"{error.errno or 0} {step}".encode())
+        except Exception:
+            os.write(failed, f"22 {step}".encode())
+        finally:
+            os._exit(127)
+
+    def pump(self, ward: Ward) -> bool:
+        """Move what the server said on stderr to its log; false when there is nothing more for now."""
+        try:
+            data = os.read(ward.stderr, 65536)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.selector.unregister(ward.stderr)
+            os.close(ward.stderr)
+            ward.stderr = -1
+            return False
+        ward.log.write(data)
+        return True
+
+    def reap(self) -> None:
+        """Collect every ended child, also the orphans that became ours."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for ward in self.wards.values():
+                if ward.pid == pid and ward.status is None:
+                    ward.status = os.waitstatus_to_exitcode(status)
+                    self.leader_ended(ward)
+
+    def leader_ended(self, ward: Ward) -> None:
+        # A pipe holds at most a few of these; a survivor that keeps writing must not keep us here.
+        for _ in range(64):
+            if ward.stderr < 0 or not self.pump(ward):
+                break
+        tail = ward.log.tail.decode("utf-8", "replace")
+        self.tell(event="exited", id=ward.number, status=ward.status, tail=tail)
+        if ward.kill_at is None:
+            self.stop(ward, TERM_GRACE)
+
+    def stop(self, ward: Ward, grace: float) -> None:
+        send_signal(ward.gather(*self.survey()), signal.SIGTERM)
+        ward.kill_at = time.monotonic() + grace
+        ward.give_up_at = ward.kill_at + KILL_GRACE
+
+    def finish_stops(self) -> None:
+        stopping = [ward for ward in self.wards.values() if ward.kill_at is not None]
+        if not stopping or time.monotonic() < self.look_at:
+            return
+        table, ours = self.survey()
+        now = time.monotonic()
+        for ward in stopping:
+            members = ward.gather(table, ours)
+            assert ward.kill_at is not None
+            if members and now >= ward.kill_at:
+                send_signal(members, signal.SIGKILL)
+            if (not members and ward.status is not None) or now >= ward.give_up_at:
+                self.forget(ward)
+
+    def forget(self, ward: Ward) -> None:
+        if ward.stderr >= 0:
+            self.selector.unregister(ward.stderr)
+            os.close(ward.stderr)
+        ward.log.close()
+        del self.wards[ward.number]
+        self.tell(event="stopped", id=ward.number)
+
+    def end_everything(self) -> None:
+        """The gateway is gone or closing. Its pipes are closed too, so well-behaved servers leave by themselves."""
+        with contextlib.suppress(KeyError):
+            self.selector.unregister(self.control)
+        seen: set[int] = set()
+        for grace, number in ((NATURAL_GRACE, 0), (TERM_GRACE, signal.SIGTERM), (KILL_GRACE, signal.SIGKILL)):
+            until = time.monotonic() + grace
+            signalled: set[int] = set()
+            while True:
+                table, ours = self.survey()
+                # Without a subreaper an orphan leaves our tree, so what was seen once is remembered.
+                seen = {pid for pid in seen if pid in table} | ours
+                if not seen:
+                    return
+                if number:
+                    send_signal(seen if number == signal.SIGKILL else seen - signalled, number)
+                    signalled |= seen
+                if time.monotonic() >= until:
+                    break
+                self.turn(self.pace)
+
+
+def main() -> None:
+    WardenProcess(socket.socket(fileno=0)).run()
+
+
+if __name__ == "__main__":
+    main()
