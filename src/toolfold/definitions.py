@@ -1,4 +1,4 @@
-"""What upstreams offer and answer, as plain data: the shapes that every room shares.
+"""What upstreams offer and answer, as plain data: the shapes that every package shares.
 
 They carry no behaviour and know nothing of the SDK, so the catalog can keep them on disk and the generator can
 read them without importing a protocol library.
@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+
+OWN_NAME = "toolfold"
+"""What our own MCP server calls itself; a server of this name is never folded."""
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -126,7 +126,7 @@ async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
     except ToolfoldError as error:
         return [Line(topic="sandbox", name="no sandbox", state="bad", detail=error.message, todo=error.hint)]
     if not result.success:
-        return [Line(topic="sandbox", name=choice.backend.name, state="bad", detail=result.error or "")]
+        return [Line(topic="sandbox", name=choice.backend.name, state="bad", detail=str(result.error or ""))]
     ran = f"a program ran in {result.execution_time_ms:.1f} ms"
     best = Line(topic="sandbox", name=choice.backend.name, state="ok", detail=f"{choice.evidence}; {ran}")
     held = "; ".join(f"{what}: {how}" for what, how in choice.walls.items())

@@ -30,7 +30,7 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
     """The fold that the options name. Problems in the config are told once, on stderr."""
     from toolfold.fold import Toolfold
 
-    fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data, tell=_tell)
+    fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data)
     log_to_file(fold.settings.data_dir / "logs")
     if fold.loaded.problems:
         from toolfold.cli.console import stderr
@@ -40,14 +40,8 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
     return fold
 
 
-def _tell(text: str) -> None:
-    from toolfold.cli.console import stderr
-
-    stderr().print(text, markup=False, highlight=False, style="dim", soft_wrap=True)
-
-
 def log_to_file(folder: Path) -> None:
-    """Libraries' warnings go to a file: a command's stderr is for the person who reads it."""
+    """Warnings of libraries go to a file: a command's stderr is for the person, who is shown what takes long."""
     import logging
     from logging.handlers import RotatingFileHandler
 
@@ -55,6 +49,17 @@ def log_to_file(folder: Path) -> None:
     handler = RotatingFileHandler(folder / "toolfold.log", maxBytes=1_000_000, backupCount=1, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            from toolfold.cli.console import stderr
+
+            if record.levelno == logging.INFO:
+                stderr().print(record.getMessage(), markup=False, highlight=False, style="dim", soft_wrap=True)
+
+    own = logging.getLogger("toolfold")
+    own.setLevel(logging.INFO)
+    own.addHandler(Shown())
 
 
 def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -12,7 +12,7 @@ from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, 
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
-    from toolfold.session.events import RunResult
+    from toolfold.guards.events import RunResult
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +43,7 @@ def run(
             from toolfold.cli.live import Live
 
             with Live() as live:
-                return await fold.run(program, session=session, timeout=timeout, check=check, heard=live.hear)
+                return await fold.run(program, session=session, timeout=timeout, check=check, on_event=live.on_event)
 
     result = run_async(work)
     if json:

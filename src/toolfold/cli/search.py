@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
 
 if TYPE_CHECKING:
-    from toolfold.catalog.catalog import Answer
+    from toolfold.catalog.catalog import Answer, Detail
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +34,7 @@ def search(
 
     async def work() -> Answer:
         async with open_fold(config, catalog, data) as fold:
-            return await fold.search(query, detail=detail, limit=limit, explain=explain)
+            return await fold.search(query, detail=cast("Detail", detail), limit=limit, explain=explain)
 
     answer = run_async(work)
     if json:

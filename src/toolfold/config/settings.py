@@ -135,7 +135,11 @@ class Settings(_Model):
     """Seconds after which an unused session's sandbox is closed; its files stay."""
     session_limit: int = Field(default=32, ge=1)
     """Live session sandboxes; the least recently used one is closed first."""
-    check: Literal["on", "off"] = "on"
+    run_limit: int = Field(default=16, ge=1)
+    """Runs without a session that may be under way at once; more wait in line."""
+    run_queue: int = Field(default=256, ge=0)
+    """Runs that may wait in that line; more are refused."""
+    check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
+from toolfold.guards.context import Deadline
 from toolfold.sandbox.frames import Done, FrameError, FrameReader, Message, ProgressReport, Ready, Request, encode
 from toolfold.sandbox.protocol import Cell, SessionHome, Supervised
 from toolfold.sandbox.quota import Quota
@@ -114,25 +115,25 @@ class Sandbox(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=_UNREAD_REPLIES)
         self._transport = transport
 
-    async def run(self, code: str, host: Host, timeout: float) -> Done:
-        """Run one program to its end. What goes wrong ends the sandbox and raises; the program's own error does not."""
+    async def run(self, code: str, host: Host, limit: Deadline | float) -> Done:
+        """Run one program to its end. What goes wrong ends the sandbox and raises; the program's own error does not.
+
+        `limit` is the run's own clock, or seconds from now.
+        """
+        deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
         assert self.alive
         assert self._transport is not None
         run = self._run = _Run(host, self._loop.create_future())
-        self._begin(timeout)
+        self._begin(deadline.remaining)
         # Half of a character pair cannot be sent, and is no program anyway.
         self._transport.write(encode({"t": "run", "code": code.encode("utf-8", "replace").decode()}))
         try:
-            async with asyncio.timeout(timeout):
+            async with deadline.enforced(f"The program was stopped after {deadline.seconds:g} s."):
                 done = await run.done
             self._drain_output()
             await self._settle()
-        except TimeoutError:
-            self._drain_output()
-            await self.close()
-            message = f"The program was stopped after {timeout:g} s."
-            raise LimitExceeded(message, limit="sandbox.timeout") from None
         except BaseException:
+            self._drain_output()
             await self.close()
             raise
         finally:
