@@ -209,6 +209,7 @@ async def test_resources_and_prompts_count_against_the_limit_of_calls(runtime_di
 
 async def test_concurrent_calls_can_be_paired_by_their_ids(runtime_dir: Path) -> None:
     events: list[ToolCall] = []
+    listed: dict[str, Any] = {}
     async with lab_fold(runtime_dir) as fold:
         async for event in fold.stream(
             "import asyncio\nfrom servers.lab import echo\nawait asyncio.gather(*(echo(value=n) for n in range(5)))"
@@ -216,12 +217,12 @@ async def test_concurrent_calls_can_be_paired_by_their_ids(runtime_dir: Path) ->
             if isinstance(event, ToolCall):
                 events.append(event)
             elif isinstance(event, Finished):
-                result = event.result
+                listed = {call.id: call.arguments for call in event.result.tool_calls}
     begun = {event.id: event.arguments for event in events if event.ok is None}
     ended = {event.id: event.arguments for event in events if event.ok}
     assert begun == ended
     assert sorted(begun.values(), key=str) == [{"value": n} for n in range(5)]
-    assert {call.id: call.arguments for call in result.tool_calls} == ended
+    assert listed == ended
 
 
 async def test_large_arguments_are_told_and_not_kept(runtime_dir: Path) -> None:

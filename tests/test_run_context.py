@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ class TestEdges:
             await lab.run("1", timeout=timeout)
 
     @pytest.mark.parametrize("arguments", [{"code": 123}, {"code": b"1"}, {"code": "1", "session": 5}])
-    async def test_what_is_no_program_is_a_clear_error(self, lab: Toolfold, arguments: dict[str, str]) -> None:
+    async def test_what_is_no_program_is_a_clear_error(self, lab: Toolfold, arguments: dict[str, Any]) -> None:
         with pytest.raises(ToolfoldError, match="must be a string, not"):
             await lab.run(**arguments)
         with pytest.raises(TypeError):

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from toolfold.config.settings import ServerConfig
-from toolfold.upstream.messages import Lines, MessageTooLongError, Parser
+from toolfold.upstream.messages import Lines, MessageTooLongError, Parser, encoded
 from toolfold.upstream.processes.warden import Exit, StartRefusedError, Ward, Warden
 from toolfold.upstream.serverlog import ServerLog
 
@@ -186,8 +186,7 @@ class MessageWriter(Stream):
 
         if self._fd < 0:
             raise anyio.ClosedResourceError
-        # Unset, not none: JSON-RPC forbids `"params": null`.
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        line = encoded(item.message) + b"\n"
         if self._outbox:
             if self._waiting > OUTBOX_LIMIT:
                 raise anyio.BrokenResourceError
