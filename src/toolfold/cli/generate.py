@@ -32,7 +32,7 @@ def generate(
         async with open_fold(config, catalog, data) as fold:
             await fold.listed()
             tools = fold.catalog.tools
-            return len(tools), write_tree(tools, folder)
+            return len(tools), write_tree(tools, folder, state=folder / ".trees" / ".state")
 
     count, report = run_async(work)
     if json:

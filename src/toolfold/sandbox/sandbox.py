@@ -31,6 +31,8 @@ _LOOK = 0.05
 """Seconds between looks at what a run uses."""
 _STILL_AFTER = 0.05
 """Seconds after a run until everything inside is made to stand still. The next run may well come at once."""
+_STILL_WITHIN = 2.0
+"""Seconds within which everything does stand still: what does not is ended."""
 _IDLE_LOOK = 2.0
 _SAID = 2000
 _CHUNK = 1 << 16
@@ -65,6 +67,7 @@ class Sandbox(asyncio.BufferedProtocol):
         self._failure: ToolfoldError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._measuring: asyncio.Task[None] | None = None
+        self._falling_asleep: asyncio.Task[None] | None = None
         self._explaining: asyncio.Task[None] | None = None
         self.alive = True
         self.on_end: Callable[[], None] | None = None
@@ -103,6 +106,7 @@ class Sandbox(asyncio.BufferedProtocol):
         deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
         assert self.alive
         assert self._transport is not None
+        await self._wake()
         run = self._run = Run(host, self._loop.create_future(), replies or ReplyBudget())
         self._begin(deadline.remaining)
         # Half of a character pair cannot be sent, and is no program anyway.
@@ -180,45 +184,86 @@ class Sandbox(asyncio.BufferedProtocol):
     def _pids(self) -> list[int]:
         return self._supervised.pids() if self._supervised is not None else []
 
-    async def _measure(self) -> None:
-        """Count the home's files while nothing can add to them."""
+    async def _measure(self, *, last: bool = False) -> None:
+        """Count the home's files while nothing can add to them. After the `last` time of a run nothing moves again."""
         supervised = self._supervised
         if supervised is not None:
             supervised.pause()
+            await self._until_still(supervised)
         broken = await asyncio.to_thread(self._quota.measure, self._pids)
         if not self.alive:
             return
         if broken is not None:
             self._fail(broken)
             return
-        if supervised is not None:
-            supervised.resume()
-        self._later(_LOOK, self._look)
+        if not last:
+            if supervised is not None:
+                supervised.resume()
+            self._later(_LOOK, self._look)
 
     async def _settle(self) -> None:
         """A run that ended well may have broken a limit since the last look."""
         self._later(None)
         if self._measuring is not None:
             await self._measuring
+            self._later(None)
         if self.alive and self._quota.unsure(self._pids):
-            await self._measure()
+            await self._measure(last=True)
         broken = self._supervised.exceeded() if self._supervised is not None else None
         if broken is not None and self.alive:
             raise broken
         if not self.alive:
             raise self._failure or SandboxDied("the sandbox ended with the run.")
 
+    # Between runs
+
     def _stand_still(self) -> None:
         """Between runs nothing works: no thread, no process that the program left behind."""
         if self._supervised is not None:
             self._supervised.pause()
+            self._falling_asleep = asyncio.create_task(self._fall_asleep(self._supervised))
+
+    async def _fall_asleep(self, supervised: Supervised) -> None:
+        """Once nothing moves, the home is what it will be until the next run: see that it is no more than allowed."""
+        broken: ToolfoldError | None = None
+        if not await self._until_still(supervised):
+            broken = SandboxDied("the program went on working after its end.")
+        elif self.alive and self._quota.unsure(self._pids):
+            broken = await asyncio.to_thread(self._quota.measure, self._pids)
+        self._quota.sleep()
+        if broken is not None:
+            self._fail(broken)
+        elif self.alive:
             self._later(_IDLE_LOOK, self._idle_look)
 
+    async def _until_still(self, supervised: Supervised) -> bool:
+        deadline = self._loop.time() + _STILL_WITHIN
+        while not supervised.still():
+            if not self.alive or self._loop.time() > deadline:
+                return False
+            await asyncio.sleep(0.001)
+        return True
+
     def _idle_look(self) -> None:
-        if self._supervised is not None and self._supervised.restless():
+        if self._supervised is not None and not self._supervised.still():
             self._fail(SandboxDied("the program went on working after its end."))
-        else:
+        elif self.alive:
             self._later(_IDLE_LOOK, self._idle_look)
+
+    async def _wake(self) -> None:
+        """Before a run: nothing has worked since the last one, and the home is not too full to run anything."""
+        if self._falling_asleep is not None:
+            await asyncio.wait([self._falling_asleep])
+            self._falling_asleep = None
+            self._idle_look()
+        if self.alive and self._quota.unknown:
+            broken = await asyncio.to_thread(self._quota.measure, self._pids)
+            if broken is not None:
+                self._fail(broken)
+        if not self.alive:
+            if self._explaining is not None:
+                await self._explaining
+            raise self._failure or SandboxDied("the sandbox has ended.")
 
     def _later(self, seconds: float | None, action: Callable[[], None] | None = None) -> None:
         """There is one timer; setting it replaces what it was set to."""
