@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from toolfold.config.documents import Problem
 from toolfold.config.load import Loaded, load
-from toolfold.config.problems import Problem
 from toolfold.config.settings import Settings
 
 

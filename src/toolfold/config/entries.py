@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from toolfold.config import documents, dotenv, edge
+from toolfold.config import documents, edge
+from toolfold.config.documents import Problem, known_key, one_line
 from toolfold.config.expand import UnsetError, Variables
 from toolfold.config.itself import runs_toolfold
-from toolfold.config.problems import Problem, known_key, one_line
 from toolfold.config.settings import ServerConfig
 
+DISABLED = "disabled"
 OURSELVES = "runs toolfold itself"
 LEFT_OUT = "the server is left out"
 _TRANSPORTS: dict[str, Literal["stdio", "http", "sse"]] = {
@@ -50,7 +51,7 @@ class Dialect:
     url_first: bool = False
     """Whether a URL wins over a command when an entry has both."""
     strict: bool = False
-    """Whether a key that nobody knows is a mistake; only in our own file."""
+    """Whether an unknown key is a mistake; only in our own file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class _Entry:
 
     def server(self) -> ServerConfig | Skipped:
         if self._flag("disabled", default=False) or not self._flag("enabled", default=True):
-            return Skipped("disabled")
+            return Skipped(DISABLED)
         if self.dialect.strict:
             self._note_unknown_keys()
         if self._is_ourselves():
@@ -121,13 +122,13 @@ class _Entry:
         command, args = self._command_line()
         cwd = self.fields.get("cwd", "")
         folder = self._text("cwd", cwd) if cwd else ""
-        variables = self.reader.variables
+        host = self.reader.variables.host
         return ServerConfig(
             transport="stdio",
-            command=edge.with_home(command, variables.home),
+            command=edge.with_home(command, host.home),
             args=tuple(args),
             env=self._env(),
-            cwd=str(edge.absolute(folder, home=variables.home, base=variables.project)) if folder else "",
+            cwd=str(host.absolute(folder)) if folder else "",
             source=self.reader.file,
             **self._timeouts(),
         )
@@ -213,7 +214,7 @@ class _Entry:
 
     def _env(self) -> dict[str, str]:
         env: dict[str, str] = {}
-        given = self.reader.variables.env
+        given = self.reader.variables.host.env
         for listed in self._list("env_vars"):
             variable = cast("Mapping[str, Any]", listed).get("name") if isinstance(listed, Mapping) else listed
             if isinstance(variable, str) and variable in given:
@@ -228,9 +229,8 @@ class _Entry:
 
     def _env_file(self) -> dict[str, str]:
         name = self._text("envFile", self.fields["envFile"])
-        path = edge.absolute(name, home=self.reader.variables.home, base=self.reader.variables.project)
         try:
-            found = dotenv.parse(documents.read_text(path))
+            found = documents.parse_dotenv(documents.read_text(self.reader.variables.host.absolute(name)))
         except (documents.UnreadableError, FileNotFoundError):
             raise _EntryError("envFile", "expected a readable file of NAME=value lines") from None
         return {variable: _sound("envFile", value) for variable, value in found.items()}
@@ -252,7 +252,7 @@ class _Entry:
         return headers
 
     def _from_env(self, key: str, variable: str) -> str:
-        value = self.reader.variables.env.get(variable)
+        value = self.reader.variables.host.env.get(variable)
         if value is None:
             raise _EntryError(key, f"expected the environment variable {one_line(variable)} to be set")
         return value
