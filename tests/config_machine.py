@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolfold.config.documents import Problem
+from toolfold.config.edge import Host
 from toolfold.config.load import Loaded, load
 from toolfold.config.settings import Settings
 
@@ -18,12 +19,16 @@ from toolfold.config.settings import Settings
 @dataclass
 class Machine:
     root: Path
-    env: dict[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
     platform: str = "linux"
+    trusting: bool = True
+    """Whether the person trusts the project, whatever is in it."""
+    folder: str = "project"
+    """Where Toolfold runs, below the root."""
 
     @property
     def cwd(self) -> Path:
-        return self.root / "project"
+        return self.root / self.folder
 
     @property
     def home(self) -> Path:
@@ -35,8 +40,14 @@ class Machine:
     def user(self, name: str, content: object) -> Path:
         return _write(self.home / name, content)
 
+    @property
+    def host(self) -> Host:
+        env = {"TOOLFOLD_TRUST": "1", **self.env} if self.trusting else self.env
+        return Host(cwd=self.cwd, home=self.home, env=env, platform=self.platform)
+
     def load(self, source: Path | str | Mapping[str, Any] | Settings | None = None, **more: Any) -> Loaded:
-        return load(source, cwd=self.cwd, home=self.home, env=self.env, platform=self.platform, **more)
+        host = self.host
+        return load(source, cwd=host.cwd, home=host.home, env=host.env, platform=host.platform, **more)
 
 
 def _write(path: Path, content: object) -> Path:

@@ -85,6 +85,7 @@ def test_any_document_in_a_file_is_survived(document: dict[str, Any], name: str)
         machine = Machine(Path(folder), env={"A": "a"})
         path = machine.project(name, json.dumps(document))
         check(machine.load().settings.servers)
+        assert not Machine(Path(folder), trusting=False).load().settings.servers
         try:
             check(machine.load(path).settings.servers)
         except ConfigError:

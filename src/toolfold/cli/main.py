@@ -16,6 +16,7 @@ COMMANDS = {
     "search": "Find tools.",
     "generate": "Write the typed API of all tools into a folder.",
     "doctor": "Check config, servers and sandbox, and say what to do.",
+    "trust": "Show what a project's own config files would start, and allow it.",
     "demo": "Run six scenarios on embedded servers and measure them.",
 }
 
@@ -40,11 +41,11 @@ def main() -> None:
     try:
         app()
     except ToolfoldError as error:
-        from toolfold.cli.console import stderr
+        from toolfold.cli.console import note
 
-        stderr().print(error.message, style="bold red", markup=False, highlight=False, soft_wrap=True)
+        note(error.message, "bold red")
         if error.hint:
-            stderr().print(error.hint, markup=False, highlight=False, soft_wrap=True)
+            note(error.hint)
         raise SystemExit(1) from None
 
 

@@ -27,23 +27,17 @@ T = TypeVar("T")
 
 
 def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None) -> Toolfold:
-    """The fold that the options name. Problems in the config are told once, on stderr."""
+    """The fold that the options name. What is wrong in the config, or left out of it, is said once, on stderr."""
+    from toolfold.cli.console import note
     from toolfold.fold import Toolfold
 
-    fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data, tell=_tell)
+    fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data, tell=lambda text: note(text, "dim"))
     log_to_file(fold.settings.data_dir / "logs")
-    if fold.loaded.problems:
-        from toolfold.cli.console import stderr
-
-        for problem in fold.loaded.problems:
-            stderr().print(f"config: {problem}", markup=False, highlight=False, style="yellow", soft_wrap=True)
+    for problem in fold.loaded.problems:
+        note(f"config: {problem}", "yellow")
+    for project in fold.loaded.untrusted:
+        note(f"config: {project.text}", "yellow")
     return fold
-
-
-def _tell(text: str) -> None:
-    from toolfold.cli.console import stderr
-
-    stderr().print(text, markup=False, highlight=False, style="dim", soft_wrap=True)
 
 
 def log_to_file(folder: Path) -> None:

@@ -6,6 +6,7 @@ Adding a client is adding a line to `FORMATS`, and a function where its file is 
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,11 @@ class Scope(enum.IntEnum):
     """A person's own servers for this project, kept outside it."""
     PROJECT = 3
     USER = 4
+
+    @property
+    def of_project(self) -> bool:
+        """Whether the file came with the project's folder."""
+        return self in {Scope.OURS_PROJECT, Scope.PROJECT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,10 @@ class Reading:
         self.skipped |= dict.fromkeys(names, reason)
         self.entries = [entry for entry in self.entries if entry.name not in self.skipped]
 
+    def __bool__(self) -> bool:
+        """Whether there is anything in the document that is meant for us."""
+        return bool(self.entries or self.settings or self.blocks or self.skipped or self.denied)
+
 
 Reader = Callable[[Mapping[str, Any], Source], Reading]
 
@@ -101,7 +111,7 @@ class Format:
     """
 
     name: str
-    read: Reader
+    reader: Reader
     project: tuple[str, ...] = ()
     """Its files in a project."""
     user: Callable[[Host], Iterable[Path]] = lambda host: ()
@@ -109,6 +119,12 @@ class Format:
     tails: tuple[str, ...] = ()
     fits: Callable[[Mapping[str, Any]], bool] = lambda doc: False
     limit: int = documents.LIMIT
+
+    def read(self, content: Mapping[str, Any], source: Source) -> Reading:
+        reading = self.reader(content, source)
+        if overlay.BLOCK in content:
+            reading.blocks.append(content[overlay.BLOCK])
+        return reading
 
     def named(self, path: Path) -> bool:
         """Whether `path` is called like a file of this client."""
@@ -126,16 +142,16 @@ class Location:
 
 
 def locations(host: Host) -> Iterator[Location]:
-    """Every place where a config may be, each path once."""
-    seen: set[Path] = set()
+    """Every place where a config may be. One that is both a project's and the person's is the person's: that is so
+    when Toolfold runs in the home folder."""
+    own = {os.path.realpath(path) for known in FORMATS for path in known.user(host)}
     for known in FORMATS:
         ours = known.name == "toolfold"
-        in_project = ((host.cwd / name, Scope.OURS_PROJECT if ours else Scope.PROJECT) for name in known.project)
-        of_user = ((path, Scope.OURS_USER if ours else Scope.USER) for path in known.user(host))
-        for path, scope in (*in_project, *of_user):
-            if path not in seen:
-                seen.add(path)
-                yield Location(known, path, scope)
+        for path in (host.cwd / name for name in known.project):
+            if os.path.realpath(path) not in own:
+                yield Location(known, path, Scope.OURS_PROJECT if ours else Scope.PROJECT)
+        for path in dict.fromkeys(known.user(host)):
+            yield Location(known, path, Scope.OURS_USER if ours else Scope.USER)
 
 
 def recognise(content: Mapping[str, Any], path: Path | None) -> Format:

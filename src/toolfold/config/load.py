@@ -7,7 +7,8 @@ Without a source, every known client's files are read. Where two give the same s
 3. other files in the project (`.mcp.json`, `.cursor/mcp.json`, …)
 4. other files of the person (`~/.claude.json`, Claude Desktop, …)
 
-and, within one of these, the order of `clients.FORMATS`.
+and, within one of these, the order of `clients.FORMATS`. The project's files count only when a person has allowed them
+(`trust`).
 
 One server's way through here: `clients` finds and reads its file, `documents` parses it, `entries` turns what is
 written there into a `ServerConfig` with the variables of `expand` filled in, and `_settle` decides whether it is used.
@@ -21,13 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolfold.config import clients, documents, edge, overlay
+from toolfold.config import clients, documents, edge, overlay, trust
 from toolfold.config.clients import PLAIN, Reading, Scope, Source
 from toolfold.config.documents import Document, Problem
 from toolfold.config.edge import Host
-from toolfold.config.entries import DISABLED, EntryReader, Skipped
+from toolfold.config.entries import DISABLED, OURSELVES, EntryReader, Skipped, is_toolfold
 from toolfold.config.expand import Variables
 from toolfold.config.settings import ServerConfig, Settings
+from toolfold.config.trust import Project
 from toolfold.errors import ConfigError
 
 IN_MEMORY = "(given config)"
@@ -61,6 +63,8 @@ class Loaded:
     settings: Settings
     files: list[FileReport] = field(default_factory=list[FileReport])
     problems: list[Problem] = field(default_factory=list[Problem])
+    untrusted: tuple[Project, ...] = ()
+    """Projects whose files were left out because no person has allowed them; `text` of each says so in one line."""
 
 
 def load(
@@ -82,8 +86,9 @@ def load(
     if isinstance(source, Settings):
         values = {key: getattr(source, key) for key in source.model_fields_set}
         return Loaded(_settings(values, host, data_dir or values.get("data_dir"), catalog_dirs))
+    project: Project | None = None
     if source is None:
-        files = _discovered(host)
+        files, project = _discovered(host)
     elif isinstance(source, Mapping):
         files = [_in_memory(source, host)]
     else:
@@ -99,6 +104,7 @@ def load(
         _settings(values, host, data_dir, catalog_dirs),
         [file.report() for file in files],
         [problem for file in files for problem in file.problems],
+        () if project is None or project.trusted else (project,),
     )
 
 
@@ -173,9 +179,8 @@ class _ConfigFile:
             server = reader.read(entry.name, entry.value, key=entry.key, dialect=entry.dialect)
             if server is not None:
                 self.offers.append(_Offer(entry.name, server, entry.scope))
-        blocks = [*reading.blocks, *(value for key, value in document.content.items() if key == overlay.BLOCK)]
         self.settings = overlay.settings_of(
-            reading.settings, blocks, file=self.name, variables=variables, problems=self.problems
+            reading.settings, reading.blocks, file=self.name, variables=variables, problems=self.problems
         )
         # A relative path in a file is relative to that file.
         base = source.path.parent if source.path else host.cwd
@@ -183,6 +188,13 @@ class _ConfigFile:
             self.settings["data_dir"] = host.absolute(self.settings["data_dir"], base)
         if "catalog_dirs" in self.settings:
             self.settings["catalog_dirs"] = tuple(host.absolute(one, base) for one in self.settings["catalog_dirs"])
+
+    def withhold(self, reading: Reading) -> None:
+        """Takes nothing: the file is a project's that no person has allowed."""
+        self.problems += reading.problems
+        self.skipped |= {
+            entry.name: OURSELVES if is_toolfold(entry.value) else trust.UNTRUSTED for entry in reading.entries
+        }
 
     def report(self) -> FileReport:
         return FileReport(
@@ -196,22 +208,54 @@ class _ConfigFile:
         )
 
 
-def _discovered(host: Host) -> list[_ConfigFile]:
-    """Every file that is where some client keeps its config. A bad one is a problem, never a failure."""
-    files: list[_ConfigFile] = []
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A file that is where some client keeps its config."""
+
+    file: _ConfigFile
+    source: Source
+    document: Document | None
+    """None when it could not be read."""
+    reading: Reading
+
+
+def _find(host: Host) -> tuple[list[_Found], Project | None]:
+    """All files that exist, and the project that some of them belong to. A bad one is a problem, never a failure."""
+    found: list[_Found] = []
     for place in clients.locations(host):
         file = _ConfigFile(str(place.path), place.format.name, place.scope)
+        source = Source(file.name, place.path, place.scope, host.cwd)
         try:
             document = documents.read(place.path, limit=place.format.limit)
         except FileNotFoundError:
             continue
         except documents.UnreadableError as error:
             file.problem("", str(error))
+            found.append(_Found(file, source, None, Reading()))
         else:
-            source = Source(file.name, place.path, place.scope, host.cwd)
-            file.take(document, place.format.read(document.content, source), source, host)
-        files.append(file)
-    return files
+            found.append(_Found(file, source, document, place.format.read(document.content, source)))
+    # Judged by the bytes that were parsed: a file that changes meanwhile does not get what another one was allowed.
+    of_project = {
+        one.source.name: (one.document.data, one.reading)
+        for one in found
+        if one.source.scope.of_project and one.document is not None
+    }
+    return found, trust.examine(host, of_project)
+
+
+def _discovered(host: Host) -> tuple[list[_ConfigFile], Project | None]:
+    found, project = _find(host)
+    for one in found:
+        if one.source.scope.of_project and not (project and project.trusted):
+            one.file.withhold(one.reading)
+        elif one.document is not None:
+            one.file.take(one.document, one.reading, one.source, host)
+    return [one.file for one in found], project
+
+
+def project_of(host: Host) -> Project | None:
+    """The project in `host.cwd`; `None` when there is nothing in its files to trust."""
+    return _find(host)[1]
 
 
 def _named(path: Path, host: Host) -> _ConfigFile:
