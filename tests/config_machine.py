@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,6 +66,30 @@ def _write(path: Path, content: object) -> Path:
 
 def texts(problems: list[Problem]) -> list[str]:
     return [str(problem) for problem in problems]
+
+
+def on_a_terminal(*words: str, cwd: Path, env: Mapping[str, str], answer: str = "") -> tuple[int, str]:
+    """Runs `toolfold` on a terminal; its exit code and all that was shown. `answer` is typed at the first `[y/N]`."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-P", "-m", "toolfold", *words]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=env)
+    os.close(theirs)
+    shown = b""
+    try:
+        while select.select([ours], [], [], 100)[0]:
+            try:
+                shown += os.read(ours, 65536)
+            except OSError:
+                # The other end is closed: the command is over.
+                break
+            if answer and shown.endswith(b"[y/N] "):
+                os.write(ours, f"{answer}\n".encode())
+                answer = ""
+        return process.wait(timeout=20), shown.decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
 
 
 _READ_EVERYTHING = (1 << 1) | (1 << 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH

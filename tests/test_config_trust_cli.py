@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import select
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.config_machine import on_a_terminal
 from tests.lab import LAB
 
 SECRET = "s3cret-of-the-environment"
@@ -49,32 +49,7 @@ class Folder:
         )
 
     def on_a_terminal(self, *words: str, answer: str = "") -> tuple[int, str]:
-        """Exit code and all that was shown. `answer` is typed when a question ends in `[y/N] `."""
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "toolfold", *words],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=self.path,
-            env=self.env,
-        )
-        os.close(theirs)
-        shown = b""
-        try:
-            while select.select([ours], [], [], 100)[0]:
-                try:
-                    shown += os.read(ours, 65536)
-                except OSError:
-                    break
-                if answer and shown.endswith(b"[y/N] "):
-                    os.write(ours, f"{answer}\n".encode())
-                    answer = ""
-            return process.wait(timeout=20), shown.decode()
-        finally:
-            process.kill()
-            process.wait()
-            os.close(ours)
+        return on_a_terminal(*words, cwd=self.path, env=self.env, answer=answer)
 
 
 @pytest.fixture
