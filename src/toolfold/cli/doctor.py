@@ -68,6 +68,9 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
 
 def _config(fold: Toolfold) -> list[Line]:
     lines: list[Line] = []
+    if fold.loaded.data_problem:
+        todo = "Make that folder writable, or name another one with --data or TOOLFOLD_DATA."
+        lines.append(Line(topic="config", name="data folder", state="bad", detail=fold.loaded.data_problem, todo=todo))
     for file in fold.loaded.files:
         parts = [f"{len(file.servers)} servers: {', '.join(file.servers)}" if file.servers else "no servers used"]
         parts += [f"{name} shadowed by {winner}" for name, winner in file.shadowed.items()]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
-from typing import Any
+from typing import Any, cast
 
 import typer
 
@@ -47,6 +48,21 @@ def main() -> None:
         if error.hint:
             note(error.hint)
         raise SystemExit(1) from None
+    except OSError as error:
+        from toolfold.cli.console import note
+
+        # Most often a disk that is full, or has become read-only since the command began.
+        note(_first_reason(error), "bold red")
+        note("--data or TOOLFOLD_DATA names another data folder.")
+        raise SystemExit(1) from None
+
+
+def _first_reason(error: OSError) -> str:
+    """What the system said, in one line; copying a tree collects what it said about each file."""
+    if isinstance(error, shutil.Error):
+        [(_, _, reason), *_] = cast("list[tuple[str, str, str]]", error.args[0])
+        return reason
+    return str(error)
 
 
 def _root(version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True)) -> None:

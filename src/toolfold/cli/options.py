@@ -33,6 +33,8 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
 
     fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data, tell=lambda text: note(text, "dim"))
     log_to_file(fold.settings.data_dir / "logs")
+    if fold.loaded.data_problem:
+        note(fold.loaded.data_problem, "yellow")
     for problem in fold.loaded.problems:
         note(f"config: {problem}", "yellow")
     for project in fold.loaded.untrusted:
@@ -46,6 +48,8 @@ def log_to_file(folder: Path) -> None:
     from logging.handlers import RotatingFileHandler
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # A full disk is no reason for a traceback between the lines of a command.
+    logging.raiseExceptions = False
     handler = RotatingFileHandler(folder / "toolfold.log", maxBytes=1_000_000, backupCount=1, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,8 @@ class Loaded:
     problems: list[Problem] = field(default_factory=list[Problem])
     untrusted: tuple[Project, ...] = ()
     """Projects whose files were left out because no person has allowed them; `text` of each says so in one line."""
+    data_problem: str = ""
+    """Why a temporary data folder is used in place of the configured one."""
 
 
 def load(
@@ -109,9 +111,9 @@ def load(
 
 
 def load_here(source: ConfigSource, *, data_dir: Path | None = None, catalog_dirs: Sequence[Path] = ()) -> Loaded:
-    """`load` in this process's own surroundings."""
+    """`load` in this process's own surroundings, with a data folder that is ready to be used."""
     here = edge.host()
-    return load(
+    loaded = load(
         source,
         cwd=here.cwd,
         home=here.home,
@@ -120,6 +122,9 @@ def load_here(source: ConfigSource, *, data_dir: Path | None = None, catalog_dir
         catalog_dirs=catalog_dirs,
         platform=here.platform,
     )
+    folder, problem = edge.prepare_data_dir(loaded.settings.data_dir)
+    settings = loaded.settings if not problem else loaded.settings.model_copy(update={"data_dir": folder})
+    return replace(loaded, settings=settings, data_problem=problem)
 
 
 def _settings(values: dict[str, Any], host: Host, data_dir: Path | None, catalog_dirs: Sequence[Path]) -> Settings:
