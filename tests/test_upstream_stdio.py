@@ -93,6 +93,13 @@ async def test_a_list_without_end_is_cut_and_reported(logs: Path, flag: str, kep
         assert any("tools/list" in problem for problem in fleet.health()[0].problems)
 
 
+async def test_a_list_is_cut_at_a_number_of_bytes_and_the_server_is_not_asked_for_more(logs: Path) -> None:
+    async with Fleet({"a": awkward("heavy-pages")}, log_dir=logs) as fleet, asyncio.timeout(60):
+        listing = await fleet.listing("a")
+        assert [tool.name for tool in listing.tools] == [f"t{page}" for page in range(8)]
+        assert fleet.health()[0].problems[0] == "tools/list sent too much; 8 entries were kept"
+
+
 async def test_one_invalid_tool_does_not_lose_the_others(logs: Path) -> None:
     async with Fleet({"a": awkward("invalid-tools")}, log_dir=logs) as fleet:
         listing = await fleet.listing("a")

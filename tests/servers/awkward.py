@@ -227,6 +227,9 @@ def tools_page(cursor: str | None) -> dict[str, Any]:
     if "endless" in FLAGS:
         page = int(cursor or 0)
         return {"tools": [definition(f"t{page}")], "nextCursor": str(page + 1)}
+    if "heavy-pages" in FLAGS:
+        page = int(cursor or 0)
+        return {"tools": [definition(f"t{page}") | {"description": "x" * 4_000_000}], "nextCursor": str(page + 1)}
     if "pages" in FLAGS:
         page = int(cursor or 0)
         found: dict[str, Any] = {"tools": [definition(f"t{page}{letter}") for letter in "ab"]}
