@@ -19,6 +19,7 @@ from toolfold.config.settings import ServerConfig
 from toolfold.definitions import BlobPart, LinkPart, Listing, TextPart
 from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from toolfold.upstream.fleet import Fleet
+from toolfold.upstream.starts import StartQueue, Turn
 
 pytestmark = pytest.mark.anyio
 
@@ -278,17 +279,47 @@ async def test_a_broken_server_neither_delays_nor_breaks_a_good_one(logs: Path) 
         assert states["never"] == "starting"
 
 
-async def test_more_silent_servers_than_start_at_once_do_not_hold_up_the_rest(
-    logs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolfold.upstream.fleet.STARTS_AT_ONCE", 2)
-    monkeypatch.setattr("toolfold.upstream.fleet.PATIENCE", 0.2)
-    silent = {f"silent{number}": awkward("never-answers", start_timeout=60) for number in range(4)}
-    async with Fleet({**silent, "good": awkward()}, log_dir=logs) as fleet, asyncio.timeout(20):
+async def test_more_silent_servers_than_start_at_once_do_not_hold_up_the_rest(logs: Path) -> None:
+    silent = {f"silent{number}": awkward("never-answers", start_timeout=60) for number in range(3)}
+    starts = StartQueue(2, slow_after=0.2)
+    async with Fleet({**silent, "good": awkward()}, log_dir=logs, starts=starts) as fleet, asyncio.timeout(20):
         async for name, listing in fleet.listings():
             assert name == "good"
             assert isinstance(listing, Listing)
             break
+
+
+async def test_the_time_in_the_queue_does_not_count_as_time_to_start(logs: Path) -> None:
+    starts = StartQueue(1, slow_after=1000)
+    async with Fleet({"a": awkward(start_timeout=3)}, log_dir=logs, starts=starts) as fleet:
+        async with starts.wait_for(Turn(urgent=True)), starts.wait_for(Turn(urgent=True)):
+            call = asyncio.create_task(fleet.call("a", "echo", {}))
+            done, _ = await asyncio.wait({call}, timeout=3.2)
+            assert not done
+            assert fleet.health()[0].state == "starting"
+        assert said(await call) == "{}"
+
+
+async def test_a_call_starts_its_server_before_those_that_are_listed_in_the_background(logs: Path) -> None:
+    starts = StartQueue(1, slow_after=1000)
+    servers = {name: awkward("sleeps=600", start_timeout=600) for name in ("first", "second", "third")}
+    async with Fleet({**servers, "called": awkward()}, log_dir=logs, starts=starts) as fleet, asyncio.timeout(20):
+        listing = [asyncio.create_task(fleet.listing(name, background=True)) for name in [*servers, "called"]]
+        await eventually(lambda: fleet.health()[3].state == "starting")
+        assert said(await fleet.call("called", "echo", {})) == "{}"
+        assert isinstance(await listing[3], Listing)
+        assert {path.stem for path in logs.glob("*.log")} - {"warden"} == {"first", "called"}
+    await asyncio.gather(*listing, return_exceptions=True)
+
+
+async def test_servers_over_http_do_not_wait_for_a_turn(logs: Path) -> None:
+    """They cost this machine nothing."""
+    starts = StartQueue(1, slow_after=1000)
+    servers = {"a": ServerConfig(transport="http", url="http://127.0.0.1:9/mcp")}
+    busy = (starts.wait_for(Turn(urgent=True)), starts.wait_for(Turn(urgent=True)))
+    async with busy[0], busy[1], Fleet(servers, log_dir=logs, starts=starts) as fleet, asyncio.timeout(20):
+        with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
+            await fleet.call("a", "echo", {})
 
 
 async def test_a_server_that_never_answers_the_handshake_is_given_up(logs: Path) -> None:
