@@ -14,7 +14,7 @@ from typing import Any, Self
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
-from toolfold.upstream.connection import OnProgress, Transport
+from toolfold.upstream.connection import NOT_SENT, OnProgress, Transport
 from toolfold.upstream.health import Health
 from toolfold.upstream.keeper import Keeper
 from toolfold.upstream.processes.warden import Warden
@@ -100,10 +100,17 @@ class Fleet:
     async def call(
         self, server: str, tool: str, arguments: dict[str, Any], *, on_progress: OnProgress | None = None
     ) -> ToolResult:
-        """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered; a tool's own failure
-        is an answer (`is_error`). Cancelling the call cancels it at the server."""
+        """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered, with whether the call
+        may have taken effect; a tool's own failure is an answer (`is_error`). Cancelling the call cancels it at the
+        server. A start takes at most the server's `start_timeout` and the call itself its `call_timeout`."""
         keeper = self._keeper(server)
-        connection = keeper.connection or await keeper.connected()
+        connection = keeper.connection
+        if connection is None:
+            try:
+                connection = await keeper.connected()
+            except UpstreamError as error:
+                message = error.message.removeprefix(f"{server}: ")
+                raise type(error)(server, message, hint=f"{NOT_SENT} {error.hint}".strip()) from error
         return await connection.call(tool, arguments, on_progress)
 
     async def listing(self, server: str, *, background: bool = False, now: bool = False) -> Listing:

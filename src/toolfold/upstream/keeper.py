@@ -251,10 +251,10 @@ class Keeper:
             case CannotStartError(hint=hint):
                 return UpstreamUnavailable(self.server, str(error), hint=hint)
             case TimeoutError():
-                seconds = f"{self.config.start_timeout:g} s"
+                seconds = self.config.start_timeout
                 return UpstreamUnavailable(
                     self.server,
-                    f"did not answer the handshake within {seconds}.{words}",
+                    f"did not answer the handshake within {seconds:g} s (its `start_timeout`).{words}",
                     hint=f"If it is only slow, raise its `start_timeout`. {log}",
                 )
             case OurselvesError():
