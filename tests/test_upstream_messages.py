@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,7 +53,7 @@ def test_lines_are_the_same_however_the_bytes_arrive(data: bytes, cuts: list[int
     lines.feed(rest)
     lines.end()
     whole = [stripped for line in data.split(b"\n") if (stripped := line.strip(b" \t\r\n\0"))]
-    assert lines.ready_bytes == sum(map(len, whole))
+    assert lines.ready_bytes == sum(map(sys.getsizeof, whole))
     assert [lines.pop() for _ in range(len(lines.ready))] == whole
     assert lines.ready_bytes == 0
 

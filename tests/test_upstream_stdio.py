@@ -126,6 +126,14 @@ async def test_junk_on_stdout_is_skipped_and_logged(logs: Path) -> None:
         assert "\x1b" not in log
 
 
+async def test_a_command_that_floods_stdout_is_given_up_and_does_not_hold_up_the_loop(logs: Path) -> None:
+    async with Fleet({"a": ServerConfig(command="yes"), "b": awkward()}, log_dir=logs) as fleet, asyncio.timeout(20):
+        flood = asyncio.create_task(fleet.call("a", "echo", {}))
+        assert said(await fleet.call("b", "echo", {})) == "{}"
+        with pytest.raises(UpstreamUnavailable, match=r"sent 10,000 lines and no MCP message before it was ready"):
+            await flood
+
+
 @pytest.mark.parametrize(
     "kind", ["result is a list", "no result", "too deep", "broken text", "content is a number", "unknown content"]
 )
