@@ -249,7 +249,7 @@ def answer(number: int, method: str, params: dict[str, Any]) -> Reply:
             return {
                 "protocolVersion": params["protocolVersion"],
                 "capabilities": capabilities,
-                "serverInfo": {"name": "awkward", "version": "1"},
+                "serverInfo": {"name": "toolfold" if "is-toolfold" in FLAGS else "awkward", "version": "1"},
                 "instructions": "Be careful.",
             }
         case "tools/list" if "no-tools" not in FLAGS:

@@ -44,6 +44,8 @@ class Fleet:
         starts: StartQueue | None = None,
     ) -> None:
         starts = starts or StartQueue()
+        self.servers = servers
+        self.on_listing = on_listing
         self._log_dir = log_dir
         self._message_limit = message_limit
         self._warden = Warden(log_dir)
@@ -54,10 +56,14 @@ class Fleet:
                 log := ServerLog(log_dir, name),
                 partial(self._open, config, log),
                 starts,
-                on_listing,
+                self._announce,
             )
             for name, config in servers.items()
         }
+
+    def _announce(self, listing: Listing) -> None:
+        if self.on_listing is not None:
+            self.on_listing(listing)
 
     def _open(self, config: ServerConfig, log: ServerLog) -> AbstractAsyncContextManager[Transport]:
         if config.transport == "stdio":
@@ -122,8 +128,11 @@ class Fleet:
         return await self._keeper(server).listing(background=background, now=now)
 
     def hurry(self, server: str) -> None:
-        """A caller waits for this server: if its start is still in the queue, it goes first."""
+        """A caller waits for this server: a start in the queue goes first, and the next call may start it at once."""
         self._keeper(server).hurry()
+
+    def log_file(self, server: str) -> Path:
+        return self._keeper(server).log_file
 
     async def listings(
         self, servers: Iterable[str] | None = None

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import cast
 
 from toolfold.config.settings import ServerConfig
@@ -48,7 +49,7 @@ class Keeper:
         log: ServerLog,
         opener: Opener,
         starts: StartQueue,
-        on_listing: Callable[[Listing], None] | None,
+        on_listing: Callable[[Listing], None],
     ) -> None:
         self.server = server
         self.config = config
@@ -101,7 +102,8 @@ class Keeper:
             raise
 
     def hurry(self) -> None:
-        """A caller waits for this server: a start that is still in the queue goes first."""
+        """A caller waits for this server: a start in the queue goes first, and the next call may start it at once."""
+        self._retry_at = 0.0
         if self._turn is not None:
             self._starts.hurry(self._turn)
 
@@ -208,14 +210,12 @@ class Keeper:
     async def _attend(self, connection: Connection) -> None:
         """Until the end, read the list again whenever the server says that it changed."""
         relisting: asyncio.Task[None] | None = None
-        following: asyncio.Task[None] | None = None
-        if self._on_listing is not None:
-            following = asyncio.create_task(follow_changes(connection))
+        following = asyncio.create_task(follow_changes(connection))
         try:
             while not (connection.leaving or connection.over):
-                if connection.stale and self._on_listing is not None and (relisting is None or relisting.done()):
+                if connection.stale and (relisting is None or relisting.done()):
                     connection.stale = False
-                    relisting = asyncio.create_task(self._relist(connection, self._on_listing))
+                    relisting = asyncio.create_task(self._relist(connection))
                 await connection.wake.wait()
                 connection.wake.clear()
         finally:
@@ -224,9 +224,9 @@ class Keeper:
                     task.cancel()
             await asyncio.gather(*(task for task in (relisting, following) if task), return_exceptions=True)
 
-    async def _relist(self, connection: Connection, on_listing: Callable[[Listing], None]) -> None:
+    async def _relist(self, connection: Connection) -> None:
         try:
-            on_listing(await self._listing(connection))
+            self._on_listing(await self._listing(connection))
         except Exception as error:
             self._log.note(f"the changed list was not taken over: {error!r}")
         # A server that announces changes without end is asked once in a while.
@@ -285,6 +285,10 @@ class Keeper:
         if self.connection is not None:
             self.connection.leave()
         return list(self._lives)
+
+    @property
+    def log_file(self) -> Path:
+        return self._log.path
 
     def health(self) -> Health:
         connection = self.connection
