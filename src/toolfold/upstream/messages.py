@@ -8,6 +8,7 @@ error answer, so that the caller learns of it now and not when its time is up.
 from __future__ import annotations
 
 import re
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -36,6 +37,7 @@ class Lines:
         self._size = 0
         self.ready: deque[bytes] = deque()
         self.ready_bytes = 0
+        """Memory that the lines in `ready` take, with what an object costs: a flood of short lines is one too."""
 
     def feed(self, chunk: bytes) -> None:
         head, newline, rest = chunk.partition(b"\n")
@@ -56,7 +58,7 @@ class Lines:
 
     def pop(self) -> bytes:
         line = self.ready.popleft()
-        self.ready_bytes -= len(line)
+        self.ready_bytes -= sys.getsizeof(line)
         return line
 
     def _keep(self, part: bytes) -> None:
@@ -73,7 +75,7 @@ class Lines:
         self._size = 0
         if line := line.strip(_WHITESPACE):
             self.ready.append(line)
-            self.ready_bytes += len(line)
+            self.ready_bytes += sys.getsizeof(line)
 
 
 class Parser:
