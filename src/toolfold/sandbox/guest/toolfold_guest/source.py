@@ -160,7 +160,9 @@ def hint(error: SyntaxError, code: str) -> str:
         return "`await` works at the top level and inside `async def`."
     if line.startswith(("!", "%")):
         return "There is no shell and no notebook here; write Python only."
-    if any(_FENCE.fullmatch(other) for other in code.split("\n", 500)[:500]):
+    # Words before the first fence.
+    begins = next((number for number, other in enumerate(code.split("\n"), 1) if _FENCE.fullmatch(other)), 0)
+    if (error.lineno or 1) < begins:
         return "Send only the program, without Markdown or text around it."
     return ""
 
