@@ -91,6 +91,9 @@ class Done(_Message, tag="done"):
     names: Annotated[list[_Line], msgspec.Meta(max_length=100)]
     shown: str = ""
     value: Any = None
+    line: int = 0
+    kind: _Line = ""
+    exception: _Line = ""
 
 
 Request = Call | CallNamed | Search | Resource | Prompt
