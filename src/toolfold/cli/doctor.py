@@ -12,7 +12,7 @@ import typer
 from toolfold.cli.console import printable, write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, log_to_file, run_async
 from toolfold.cli.trust import offer_trust
-from toolfold.errors import ToolfoldError, UpstreamError, UpstreamIsToolfold
+from toolfold.errors import ToolfoldError, UpstreamIsToolfold
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
@@ -98,15 +98,11 @@ def _config(fold: Toolfold) -> list[Line]:
 
 
 async def _servers(fold: Toolfold) -> list[Line]:
-    failures: dict[str, UpstreamError] = {}
+    failures = {server: state.error for server, state in (await fold.roster.refresh()).items()}
     counts: dict[str, str] = {}
-    async for server, listing in fold.fleet.listings():
-        if isinstance(listing, UpstreamError):
-            failures[server] = listing
-        else:
-            fold.catalog.update(listing)
-            offers = {"tools": listing.tools, "resources": listing.resources, "prompts": listing.prompts}
-            counts[server] = ", ".join(f"{len(kind)} {name}" for name, kind in offers.items() if kind) or "no tools"
+    for info in fold.catalog.servers:
+        offers = {"tools": info.tools, "resources": info.resources, "prompts": info.prompts}
+        counts[info.name] = ", ".join(f"{count} {kind}" for kind, count in offers.items() if count) or "no tools"
     lines: list[Line] = []
     for health in sorted(fold.fleet.health(), key=lambda each: each.server):
         problem = failures.get(health.server)
