@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -118,7 +119,7 @@ async def _servers(fold: Toolfold) -> list[Line]:
                     name=health.server,
                     state="bad",
                     detail=problem.message,
-                    todo=problem.hint or f"Its log: {health.log_file}",
+                    todo=_todo(problem.hint, fold.settings.servers[health.server].source, health.log_file),
                 )
             )
             continue
@@ -126,6 +127,14 @@ async def _servers(fold: Toolfold) -> list[Line]:
         lines.append(Line(topic="server", name=health.server, state="ok", detail=detail))
         lines += [Line(topic="server", name=health.server, state="warning", detail=each) for each in health.problems]
     return lines
+
+
+def _todo(hint: str, source: str, log: Path) -> str:
+    """The files are named here and nowhere else: everything else that says what is wrong is read by models too."""
+    from toolfold.upstream.serverlog import DOCTOR
+
+    hint = hint.removesuffix(DOCTOR).rstrip()
+    return f"{hint} Log: {log}{f'; configured in {source}' if source else ''}".lstrip()
 
 
 async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from toolfold.upstream.handshake import Era, shake_hands
 from toolfold.upstream.listing import ListingReader
 from toolfold.upstream.remote import needs_authorization
 from toolfold.upstream.results import NonsenseError, tool_result
-from toolfold.upstream.serverlog import ServerLog, readable
+from toolfold.upstream.serverlog import DOCTOR, ServerLog, readable
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession, IncomingMessage
@@ -158,7 +159,7 @@ class Connection:
         except MCPError as error:
             raise await self.explain(error, "its list of tools") from error
         except NonsenseError as error:
-            raise UpstreamError(self.server, f"answered nonsense: {error}.", hint=self._log_hint()) from None
+            raise UpstreamError(self.server, f"answered nonsense: {error}.", hint=DOCTOR) from None
         except TimeoutError:
             seconds = f"{self.config.call_timeout * LISTING_TIMES:g} s ({LISTING_TIMES} times its `call_timeout`)"
             raise UpstreamTimeout(self.server, f"its list of tools did not end within {seconds}.") from None
@@ -277,11 +278,8 @@ class Connection:
         return UpstreamUnavailable(
             self.server,
             f"the server {self.fate.result()} while {what} was running.{said(self.transport)}",
-            hint=f"{effect} The next call starts the server again. {self._log_hint()}".strip(),
+            hint=f"{effect} The next call starts the server again. {DOCTOR}".strip(),
         )
-
-    def _log_hint(self) -> str:
-        return f"Log: {self.log.path}"
 
 
 def said(transport: Transport) -> str:
@@ -292,17 +290,16 @@ def said(transport: Transport) -> str:
 def address(config: ServerConfig) -> str:
     """Where the server is, without what may be secret in it: this is read by a model."""
     if config.transport == "stdio":
-        return config.command
+        return Path(config.command).name
     parts = urlsplit(config.url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def unauthorized(server: str, config: ServerConfig, status: int | None) -> UpstreamUnavailable:
-    where = f" in {config.source}" if config.source else ""
     return UpstreamUnavailable(
         server,
         f"{address(config)} answered with HTTP {status}: authorization is needed.",
-        hint=f"Add an `Authorization` header to this server{where}.",
+        hint=f"Add an `Authorization` header to this server. {DOCTOR}",
     )
 
 

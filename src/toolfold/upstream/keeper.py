@@ -29,7 +29,7 @@ from toolfold.upstream.connection import (
 from toolfold.upstream.handshake import Era, IncompatibleError, OurselvesError, ProbeHarmedError
 from toolfold.upstream.health import Health, State
 from toolfold.upstream.remote import RefusedError, needs_authorization
-from toolfold.upstream.serverlog import ServerLog, readable
+from toolfold.upstream.serverlog import DOCTOR, ServerLog, readable
 from toolfold.upstream.starts import StartQueue, Turn
 from toolfold.upstream.stdio import CannotStartError
 
@@ -242,8 +242,7 @@ class Keeper:
         return listing
 
     def _failure(self, error: Exception, transport: Transport | None) -> Exception:
-        """Why the server did not start, for the person who has to do something about it."""
-        log = f"Log: {self._log.path}"
+        """Why the server did not start. A model reads this too: `doctor` names the files, and this names `doctor`."""
         words = said(transport) if transport is not None else ""
         match error:
             case ProbeHarmedError() | UpstreamError():
@@ -255,7 +254,7 @@ class Keeper:
                 return UpstreamUnavailable(
                     self.server,
                     f"did not answer the handshake within {seconds:g} s (its `start_timeout`).{words}",
-                    hint=f"If it is only slow, raise its `start_timeout`. {log}",
+                    hint=f"If it is only slow, raise its `start_timeout`. {DOCTOR}",
                 )
             case OurselvesError():
                 return UpstreamIsToolfold(self.server, "is Toolfold, which is never folded into itself.")
@@ -266,10 +265,9 @@ class Keeper:
         status = error.status if isinstance(error, RefusedError) else getattr(transport, "status", None)
         if needs_authorization(status):
             return unauthorized(self.server, self.config, status)
-        where = f" in {self.config.source}" if self.config.source else ""
-        hint = f"Run its command by hand to see more. {log}"
+        hint = f"Run its command by hand to see more. {DOCTOR}"
         if self.config.transport != "stdio":
-            hint = f"Check that it is up, and its `url`{where}."
+            hint = f"Check that it is up, and its `url`. {DOCTOR}"
         if transport is not None and (reason := transport.reason()):
             return UpstreamUnavailable(self.server, f"the server {reason} before it was ready.{words}", hint=hint)
         cause = _cause(error).replace(self.config.url or " ", address(self.config))

@@ -13,6 +13,8 @@ NOTES = 200
 """Notes per connection; a server that misbehaves without end is described, not recorded."""
 NOTE_CHARS = 500
 LOG_BYTES = 2_000_000
+DOCTOR = "`toolfold doctor` names its log and its config file."
+"""The end of a hint that a model reads, where a person would be told the paths."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\x1b\[[0-9;?]*[A-Za-z]")
 
