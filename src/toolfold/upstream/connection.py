@@ -6,17 +6,18 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
-from urllib.parse import urlsplit
+
+import msgspec
 
 from toolfold import __version__
 from toolfold.config.settings import ServerConfig
-from toolfold.definitions import Listing, ToolResult
+from toolfold.definitions import Listing, TextPart, ToolResult
 from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from toolfold.upstream.handshake import Era, shake_hands
 from toolfold.upstream.listing import ListingReader
 from toolfold.upstream.remote import needs_authorization
 from toolfold.upstream.results import NonsenseError, tool_result
-from toolfold.upstream.serverlog import ServerLog, readable
+from toolfold.upstream.serverlog import ServerLog
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession, IncomingMessage
@@ -117,7 +118,13 @@ class Connection:
         except NonsenseError as error:
             raise UpstreamError(self.server, f"tool `{tool}` answered nonsense: {error}.") from None
         self.answered = True
-        return result
+        return self._without_secrets(result) if result.is_error else result
+
+    def _without_secrets(self, failure: ToolResult) -> ToolResult:
+        """A tool's own error is read by the model, and often quotes the key that it was refused with."""
+        mask = self.log.redactor.text
+        parts = [TextPart(mask(part.text)) if isinstance(part, TextPart) else part for part in failure.parts]
+        return msgspec.structs.replace(failure, parts=parts)
 
     async def request(
         self, method: str, params: dict[str, Any], what: str, *, name: str = "", on_progress: OnProgress | None = None
@@ -235,8 +242,8 @@ class Connection:
                 self.server, "ended the session.", hint="The next call opens a new one; this one was not repeated."
             )
         if needs_authorization(self._status):
-            return unauthorized(self.server, self.config, self._status)
-        message = readable(error.message, WORDS) or "no reason given"
+            return unauthorized(self.server, self.config, self.log, self._status)
+        message = self.log.quoted(error.message, WORDS) or "no reason given"
         return UpstreamError(self.server, f"{what} failed: {message} (code {error.code})")
 
     @property
@@ -252,7 +259,7 @@ class Connection:
         """The error of whoever was waiting when the server went away."""
         return UpstreamUnavailable(
             self.server,
-            f"the server {self.fate.result()} {when}.{said(self.transport)}",
+            f"the server {self.fate.result()} {when}.{said(self.transport, self.log)}",
             hint=f"The next call starts it again; this one was not repeated, as it may have had an effect. "
             f"{self._log_hint()}",
         )
@@ -261,24 +268,16 @@ class Connection:
         return f"Log: {self.log.path}"
 
 
-def said(transport: Transport) -> str:
-    words = readable(transport.last_words(), WORDS)
+def said(transport: Transport, log: ServerLog) -> str:
+    words = log.quoted(transport.last_words(), WORDS)
     return f" Its last words: “{words}”" if words else ""
 
 
-def address(config: ServerConfig) -> str:
-    """Where the server is, without what may be secret in it: this is read by a model."""
-    if config.transport == "stdio":
-        return config.command
-    parts = urlsplit(config.url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def unauthorized(server: str, config: ServerConfig, status: int | None) -> UpstreamUnavailable:
+def unauthorized(server: str, config: ServerConfig, log: ServerLog, status: int | None) -> UpstreamUnavailable:
     where = f" in {config.source}" if config.source else ""
     return UpstreamUnavailable(
         server,
-        f"{address(config)} answered with HTTP {status}: authorization is needed.",
+        f"{log.redactor.address} answered with HTTP {status}: authorization is needed.",
         hint=f"Add an `Authorization` header to this server{where}.",
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from toolfold.config.secrets import Redactor
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
@@ -51,7 +52,7 @@ class Fleet:
             name: Keeper(
                 name,
                 config,
-                log := ServerLog(log_dir, name),
+                log := ServerLog(log_dir, name, Redactor(config)),
                 partial(self._open, config, log),
                 on_listing,
             )
@@ -102,12 +103,15 @@ class Fleet:
         """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered; a tool's own failure
         is an answer (`is_error`). Cancelling the call cancels it at the server."""
         keeper = self._keeper(server)
-        connection = keeper.connection or await keeper.connected()
-        return await connection.call(tool, arguments, on_progress)
+        with keeper.redacted():
+            connection = keeper.connection or await keeper.connected()
+            return await connection.call(tool, arguments, on_progress)
 
     async def listing(self, server: str) -> Listing:
         """Everything the server offers now, asked afresh."""
-        return await self._keeper(server).listing()
+        keeper = self._keeper(server)
+        with keeper.redacted():
+            return await keeper.listing()
 
     async def listings(
         self, servers: Iterable[str] | None = None
@@ -123,7 +127,8 @@ class Fleet:
             except UpstreamError as error:
                 finished.put_nowait((name, error))
             except Exception as error:
-                finished.put_nowait((name, UpstreamError(name, f"could not be listed: {error!r}")))
+                reason = self._keeper(name).mask(f"could not be listed: {error!r}")
+                finished.put_nowait((name, UpstreamError(name, reason)))
 
         async def ask_in_turn(name: str) -> None:
             async with slots:
@@ -149,22 +154,26 @@ class Fleet:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def read_resource(self, server: str, uri: str) -> list[Part]:
-        connection = await self._keeper(server).connected()
-        raw = await connection.request("resources/read", {"uri": uri}, f"resource `{uri}`", name=uri)
-        try:
-            return resource_parts(raw)
-        except NonsenseError as error:
-            raise UpstreamError(server, f"resource `{uri}` was answered with nonsense: {error}.") from None
+        keeper = self._keeper(server)
+        with keeper.redacted():
+            connection = await keeper.connected()
+            raw = await connection.request("resources/read", {"uri": uri}, f"resource `{uri}`", name=uri)
+            try:
+                return resource_parts(raw)
+            except NonsenseError as error:
+                raise UpstreamError(server, f"resource `{uri}` was answered with nonsense: {error}.") from None
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
         """The prompt's messages, each as `{"role", "content"}`."""
-        connection = await self._keeper(server).connected()
-        params = {"name": name, "arguments": arguments}
-        raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name)
-        try:
-            return prompt_messages(raw)
-        except NonsenseError as error:
-            raise UpstreamError(server, f"prompt `{name}` was answered with nonsense: {error}.") from None
+        keeper = self._keeper(server)
+        with keeper.redacted():
+            connection = await keeper.connected()
+            params = {"name": name, "arguments": arguments}
+            raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name)
+            try:
+                return prompt_messages(raw)
+            except NonsenseError as error:
+                raise UpstreamError(server, f"prompt `{name}` was answered with nonsense: {error}.") from None
 
     def health(self) -> list[Health]:
         return [keeper.health() for keeper in self._keepers.values()]
