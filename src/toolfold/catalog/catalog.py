@@ -25,7 +25,7 @@ from toolfold.definitions import Listing, PromptDefinition, ResourceDefinition, 
 from toolfold.schema import text
 
 if TYPE_CHECKING:
-    from toolfold.catalog.search.engine import Engine
+    from toolfold.catalog.search.ranking import Ranker
 
 __all__ = ["Allow", "Answer", "Catalog", "Definitions", "Detail", "Entry", "Hit", "ServerInfo"]
 
@@ -70,7 +70,7 @@ class Catalog:
         self._store = Store(self._folder)
         self._files = {one.server: one for one in files}
         self._live = {one.server: one for one in live}
-        self._engine: Engine | None = None
+        self._engine: Ranker | None = None
         self.problems = problems
         """What could not be read or kept, each with its file and the reason."""
         self._state = _State(self._live, self._files, settings.servers)
@@ -158,7 +158,7 @@ class Catalog:
 
     def warm(self) -> None:
         """Make search ready now instead of at the first question: index, vectors, vocabulary."""
-        self._search_engine().ready()
+        self._search_engine().load()
 
     # Search
 
@@ -200,8 +200,8 @@ class Catalog:
             return _nothing_known(view.servers)
         named, why = self._named(query, view)
         count = LIKELY[detail] if limit is None or limit < 1 else min(limit, MOST)
-        found = self._search_engine().find(query, count, view.mask, explain)
-        ranked = [Hit(one.entry, self.names, score=one.score, why=one.why) for one in found.ranked]
+        found = self._search_engine().rank(query, count, view.mask, explain=explain)
+        ranked = [Hit(one.entry, self.names, score=one.score, why=one.why) for one in found.best]
         best = max((hit.score for hit in ranked), default=0.0)
         first = {(tool.server, tool.name) for tool in named}
         exact = [Hit(tool, self.names, score=best + 1, why=[why] if explain else ()) for tool in named]
@@ -244,13 +244,13 @@ class Catalog:
                 return by_name[name]
         return next((one for one in servers if one.name.casefold().replace("-", "_") == folded), None)
 
-    def _search_engine(self) -> Engine:
+    def _search_engine(self) -> Ranker:
         # Search brings numpy and an index with it: whoever only serves or generates never loads them.
-        from toolfold.catalog.search.engine import Engine
+        from toolfold.catalog.search.ranking import Ranker
 
         engine = self._engine
         if engine is None or engine.version != self.version:
-            engine = Engine(
+            engine = Ranker(
                 self._state.scope, self.version, self.entries, self._folder, self._settings.semantic, engine
             )
             self._engine = engine
