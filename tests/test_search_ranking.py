@@ -102,7 +102,7 @@ def test_real_names_come_first_among_thousands(shared: Path, tmp_path: Path) -> 
     real = Catalog.open(Settings(catalog_dirs=(shared / "catalogs",), data_dir=tmp_path))
     for tool in random.Random(3).sample(list(real.tools), 60):
         hit = real.search(f"{tool.server}.{tool.name}", limit=1).hits[0]
-        assert (hit.server, hit.name) == (tool.server, tool.name)
+        assert (hit.entry.server, hit.entry.name) == (tool.server, tool.name)
 
 
 def test_a_server_named_in_the_query_pulls_its_tools_up(catalog: Catalog) -> None:
@@ -125,11 +125,11 @@ def test_parameters_and_their_values_are_searched(catalog: Catalog) -> None:
 def test_resources_and_prompts_are_found_like_tools(catalog: Catalog) -> None:
     hit = catalog.search("how much vacation do I have").hits[0]
     assert (hit.kind, hit.server, hit.name) == ("resource", "handbook", "vacation")
-    assert hit.import_line == 'await read_resource("handbook", "handbook://vacation")'
+    assert hit.import_ == 'await read_resource("handbook", "handbook://vacation")'
     hit = catalog.search("welcome the new colleague").hits[0]
     assert (hit.kind, hit.name) == ("prompt", "onboarding")
-    assert hit.import_line == 'await get_prompt("handbook", "onboarding", {"first_name": …})'
-    assert hit.schema["required"] == ["first_name"]
+    assert hit.import_ == 'await get_prompt("handbook", "onboarding", {"first_name": …})'
+    assert hit.input_schema["required"] == ["first_name"]
 
 
 SCRIPT = """

@@ -56,6 +56,8 @@ _LIKE = 0.35
 """A cosine from which meaning alone is a reason to show an entry."""
 _GUESSES = 8
 """Words that may be meant by one that the catalog does not know."""
+_RANKED = 200
+"""Entries that are put in order for each part of a request: more than any answer shows."""
 _REMEMBERED = 4_000_000
 """Numbers kept of earlier words' evidence."""
 
@@ -63,14 +65,45 @@ _REMEMBERED = 4_000_000
 class Match(NamedTuple):
     entry: Entry
     score: float
-    why: list[str]
-    """One reason a line; empty unless asked for."""
+    place: int
+    part: str
+    """The part of the request that it answers."""
 
 
-class Matches(NamedTuple):
-    best: list[Match]
-    total: int
-    """Entries that match at all."""
+class Matches:
+    """The entries that answer a request, best first, ordered only as far as they are read. `top` is the best score."""
+
+    def __init__(self, entries: Sequence[Entry], scores: _Scores, words: Words) -> None:
+        self._entries = entries
+        self._scores = scores
+        self._words = words
+        self.total = scores.total
+        self.top = max((float(line.max()) for line in scores.lines.values()), default=0.0)
+
+    def __iter__(self) -> Iterator[Match]:
+        for place, score, part in _in_turns(self._scores.lines):
+            yield Match(self._entries[place], score, place, part)
+
+    def why(self, match: Match) -> list[str]:
+        """One reason a line: words and their fields, likeness of meaning, the action, the part of the request."""
+        stem, scores = self._words.stem, self._scores
+        fields = field_words(match.entry, self._words)
+        stems = {field: {stem(word) for word in found} for field, found in fields.items()}
+        said: list[str] = []
+        for word, evidence in scores.evidence.items():
+            for other, _, why in evidence.because:
+                where = [field for field, found in stems.items() if other in found]
+                if where:
+                    spelling = next(one for one in fields[where[0]] if stem(one) == other)
+                    said.append(f"{f'{word} → {spelling} ({why})' if why else word} in {', '.join(where)}")
+                    break
+        if scores.likeness is not None:
+            said.append(f"meaning {float(scores.likeness[match.place]):.2f}")
+        if shared := requested_action(self._words.split(match.part)) & offered_action(fields):
+            said.append(f"action {', '.join(action_names(shared))}")
+        if len(scores.lines) > 1:
+            said.append(f"for {match.part[:60]!r}")
+        return said
 
 
 class Ranker:
@@ -116,17 +149,10 @@ class Ranker:
             self._before = None
         return self._scorer
 
-    def rank(self, query: str, count: int, mask: Sequence[bool] | None = None, *, explain: bool = False) -> Matches:
-        """The best `count` of the entries that `mask` (all, if None) lets through, and how many of them match.
-
-        The order is always the same; ties go by catalog order.
-        """
+    def rank(self, query: str, mask: Sequence[bool] | None = None) -> Matches:
+        """The entries that match, of those that `mask` (all, if None) lets through, always in the same order."""
         scores = self.load().score(query, None if mask is None else np.array(mask, np.bool_))
-        best = [
-            Match(self._entries[place], score, self._reasons(place, part, scores) if explain else [])
-            for place, score, part in _in_turns(scores.lines, count)
-        ]
-        return Matches(best, scores.total)
+        return Matches(self._entries, scores, self._words)
 
     def _open_index(self) -> WordIndex:
         """The stored index if it is of this state; else a new one, with the old rows of what has not changed."""
@@ -139,47 +165,26 @@ class Ranker:
             index.save(self._index_file, self.version)
         return index
 
-    def _reasons(self, place: int, part: str, scores: _Scores) -> list[str]:
-        """Why an entry matches: words and their fields, likeness of meaning, the action, the part of the request."""
-        stem = self._words.stem
-        fields = field_words(self._entries[place], self._words)
-        stems = {field: {stem(word) for word in found} for field, found in fields.items()}
-        said: list[str] = []
-        for word, evidence in scores.evidence.items():
-            for other, _, why in evidence.because:
-                where = [field for field, found in stems.items() if other in found]
-                if where:
-                    spelling = next(one for one in fields[where[0]] if stem(one) == other)
-                    said.append(f"{f'{word} → {spelling} ({why})' if why else word} in {', '.join(where)}")
-                    break
-        if scores.likeness is not None:
-            said.append(f"meaning {float(scores.likeness[place]):.2f}")
-        if shared := requested_action(self._words.split(part)) & offered_action(fields):
-            said.append(f"action {', '.join(action_names(shared))}")
-        if len(scores.lines) > 1:
-            said.append(f"for {part[:60]!r}")
-        return said
 
-
-def _in_turns(lines: dict[str, Floats], count: int) -> list[tuple[int, float, str]]:
-    """The best `count` places with their scores and parts: from each part in turn its best, none twice."""
-    queues = {part: _best_first(line, count) for part, line in lines.items()}
-    taken: dict[int, tuple[int, float, str]] = {}
-    while queues and len(taken) < count:
+def _in_turns(lines: dict[str, Floats]) -> Iterator[tuple[int, float, str]]:
+    """Places with their scores and parts: from each part in turn its best, none twice."""
+    queues = {part: _best_first(line) for part, line in lines.items()}
+    taken: set[int] = set()
+    while queues:
         for part, queue in list(queues.items()):
             found = next((one for one in queue if one[0] not in taken), None)
             if found is None:
                 del queues[part]
-            elif len(taken) < count:
-                taken[found[0]] = (*found, part)
-    return list(taken.values())
+                continue
+            taken.add(found[0])
+            yield *found, part
 
 
-def _best_first(line: Floats, count: int) -> Iterator[tuple[int, float]]:
-    """The best `count` places (more where the last are equal) and their scores; minus infinity never."""
+def _best_first(line: Floats) -> Iterator[tuple[int, float]]:
+    """The best places and their scores, ties in catalog order; minus infinity never."""
     # Sums of floats differ in their last bits between machines, so five digits decide.
     line = np.round(line, 5)
-    threshold = np.partition(line, -count)[-count] if count < len(line) else -np.inf
+    threshold = np.partition(line, -_RANKED)[-_RANKED] if len(line) > _RANKED else -np.inf
     found = np.flatnonzero((line >= threshold) & (line > -np.inf))
     ordered = found[np.argsort(-line[found], kind="stable")]
     return zip(ordered.tolist(), line[ordered].tolist(), strict=True)
