@@ -31,16 +31,16 @@ __all__ = [
 
 
 class Tool:
-    """One hit of `search_tools`: `name`, `server`, `kind`, `description`, `import_line`, `signature`, `schema`."""
+    """One hit of `search_tools`: `name`, `server`, `kind`, `description`, `import_`, `signature`, `input_schema`."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.kind: str = data.get("kind", "tool")
         self.server: str = data.get("server", "")
         self.name: str = data.get("name", "")
         self.description: str = data.get("description", "")
-        self.import_line: str = data.get("import_line", "")
+        self.import_: str = data.get("import", "")
         self.signature: str = data.get("signature", "")
-        self.schema: dict[str, Any] = data.get("schema") or {}
+        self.input_schema: dict[str, Any] = data.get("input_schema") or {}
 
     def __repr__(self) -> str:
         return f"{self.server}.{self.name}"
