@@ -71,12 +71,12 @@ def _about_type(problem: TypeError, place: Place | None) -> str:
         return "`asyncio.gather(...)` takes the calls themselves, without `await`, and is awaited as a whole."
     if re.search(r"\bcoroutine\b", text):
         return habits.about_coroutine(UNKNOWN, place)
+    if text.startswith("'Tool' object"):
+        return "It is a tool: call it with `await tool(...)` and use what it returns."
     if "indices must be integers" in text or "object is not subscriptable" in text:
         return habits.about_index(place)
     if text.startswith("the JSON object must be str"):
         return "It is already the data: use it without `json.loads`."
-    if text.startswith("'Tool' object"):
-        return "It is a tool: call it with `await tool(...)` and use what it returns."
     return ""
 
 

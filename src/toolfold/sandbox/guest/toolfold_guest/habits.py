@@ -32,6 +32,8 @@ def about_attribute(problem: AttributeError, place: Place | None) -> str:
     name, value = problem.name, cast("Any", problem.obj)
     if name is None or not exactly(value, *_PLAIN):
         return about_coroutine(value, place) if exactly(value, types.CoroutineType) else ""
+    if place is not None and not place.direct:
+        return ""
     nodes = place.nodes(ast.Attribute) if place is not None else ()
     shown = next((text_of(node.value) for node in nodes if node.attr == name), "")
     subject = f"`{shown}`" if shown else "This"
@@ -153,7 +155,7 @@ def _about_text_as_dict(place: Place, value: str, shown: str) -> str:
             whole, name = place.value(node.iter), text_of(node.iter)
             if exactly(whole, dict) and value in whole:
                 return f"`{shown}` is a key of the dict `{name}`: loop over `{name}.values()` or `{name}.items()`."
-    return f"`{shown}` is already the data: {described(value)}."
+    return f"`{shown}` is {described(value)}, not a dict."
 
 
 def _keys(value: dict[Any, Any], near: Any = None) -> str:

@@ -134,7 +134,7 @@ def _about_server(wanted: str) -> str:
 
 def _about_tools(module: str, wanted: str) -> str:
     tools = _tools(module.split(".", 1)[0])
-    near = get_close_matches(wanted, tools, 3, 0.5)
+    near = get_close_matches(wanted, tools, 3)
     if near:
         return f"Did you mean {' or '.join(near)}?"
     if found := _imports_of(wanted):
