@@ -170,6 +170,8 @@ def answer(name: str, arguments: dict[str, Any]) -> CallToolResult:
         case "restore_crm":
             data.update(copy.deepcopy(SAMPLE))
             return text("Sample data restored")
+        case _:
+            pass
 
     contact = next((contact for contact in data["contacts"] if contact["id"] == arguments.get("contactId")), None)
     if contact is None:
