@@ -184,5 +184,5 @@ async def test_a_wrong_call_is_answered_with_the_right_signature_once(fold: Tool
         "Nothing was run.",
         "line 2: add: missing required argument 'b'.",
         "line 3: add has no argument 'c'. It takes a, b.",
-        "Signature: add(*, a: float, b: float) -> Result",
+        'Signature: add(a: float, b: float) -> {"sum": float}',
     ]

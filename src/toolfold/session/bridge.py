@@ -15,6 +15,7 @@ from toolfold.errors import ToolfoldError
 from toolfold.guards.guard import Guard, ToolRequest, stack
 from toolfold.sandbox.frames import Call, CallNamed, Following, Prompt, Request, Resource, Search
 from toolfold.schema.validation import Validators
+from toolfold.schema.wrapper import declared_kind, unwrap, unwrapped
 from toolfold.session.events import Event, Progress, ToolCall
 from toolfold.session.output import OutputRecorder
 from toolfold.upstream.fleet import Fleet
@@ -106,11 +107,17 @@ class Bridge:
         return self._package(tool, result)
 
     def _package(self, tool: ToolDefinition, result: ToolResult) -> dict[str, Any]:
-        if not result.has_structured or result.is_error:
-            return {"parts": [_light(part) for part in result.parts], "is_error": result.is_error}
+        if result.is_error:
+            said = [_light(part) for part in result.parts]
+            return {"parts": said, "structured": result.structured, "is_error": True}
+        if not result.has_structured:
+            return {"parts": [_light(part) for part in result.parts], "kind": declared_kind(tool.output_schema)}
         # The text beside structured content repeats it; bytes do not.
         blobs = [part for part in result.parts if isinstance(part, BlobPart)]
-        answer: dict[str, Any] = {"parts": blobs, "structured": result.structured, "has_structured": True}
+        value = result.structured if unwrapped(tool.output_schema) is None else unwrap(result.structured)
+        answer: dict[str, Any] = {"parts": blobs, "structured": value, "has_structured": True}
+        if blobs or self._world.validators.may_hold_media(tool):
+            answer["media"] = True
         warning = self._world.validators.check_result(tool, result.structured) if tool.output_schema else None
         if warning:
             answer["warning"] = warning
