@@ -18,6 +18,7 @@ from typing import Any
 from . import source
 from .failure import describe, kind_of, line_of
 from .loops import allow_nesting
+from .skills import Skills
 from .unawaited import Unawaited
 
 _VALUE_CHARS = 1_000_000
@@ -52,6 +53,7 @@ class Programs:
         self._main = types.ModuleType("__main__")
         self._main.__dict__["__builtins__"] = __builtins__
         sys.modules["__main__"] = self._main
+        sys.modules["skills"] = Skills("/agent/skills")
         # `site` is not imported here; these are the names from it that programs expect.
         builtins.help = _sitebuiltins._Helper()  # pyright: ignore[reportPrivateUsage]
         builtins.exit = builtins.quit = _sitebuiltins.Quitter("exit", "")  # pyright: ignore[reportArgumentType]
