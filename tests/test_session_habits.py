@@ -157,6 +157,27 @@ class TestEarlierRuns:
         [done] = runs(f"{FORGET}def helper():\n    work()\nhelper()")
         assert "`helper` must be an `async def`" in done["error"]
 
+    @pytest.mark.parametrize(
+        "keep",
+        [
+            "made = list(pool.map(echo, 'ab'))",
+            "list(pool.map(echo, 'ab'))",
+            "made = [pool.submit(echo, 1)]\npool.shutdown()",
+        ],
+    )
+    async def test_calls_made_in_threads_are_reported_with_their_run(self, lab: Toolfold, keep: str) -> None:
+        code = f"from servers.lab import echo\nfrom concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n{keep}\nprint('on')"
+        result = await lab.run(code, session=keep)
+        assert "echo(...) was not awaited" in str(result.error)
+        later = await lab.run("import gc\nmade = None\ngc.collect()\nprint('later')", session=keep)
+        assert (later.success, later.output) == (True, "later\n")
+
+    async def test_calls_hidden_in_an_object_of_an_earlier_run_are_not_reported(self, lab: Toolfold) -> None:
+        hide = "from servers.lab import echo\nclass Jobs: pass\njobs = Jobs()\njobs.open = [echo('a')]"
+        assert (await lab.run(hide, session="hidden")).success
+        later = await lab.run("import gc\njobs = None\ngc.collect()\nprint(await echo('x'))", session="hidden")
+        assert later.success, later.error
+
     async def test_a_task_that_failed_is_mentioned_in_its_own_run_only(self, lab: Toolfold) -> None:
         fail = "import asyncio\nasync def fail(): raise ValueError('lost')\ntask = asyncio.create_task(fail())\n"
         own = await lab.run(f"{fail}await asyncio.sleep(0)\ntask = None", session="tasks")

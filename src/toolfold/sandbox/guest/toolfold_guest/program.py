@@ -74,6 +74,7 @@ class Programs:
         """
         self._count += 1
         self._filename = filename = "program.py" if self._count == 1 else f"program-{self._count}.py"
+        self._main.__dict__["__file__"] = filename
         self._unawaited.begin(filename)
         value: Any = None
         failure: dict[str, Any] = {}
