@@ -222,6 +222,10 @@ class TestHints:
             ("from servers.lab import add\nr = [add(a=1, b=2)]\nr[0]['sum']", "`r[0]` is a call that was not awaited: write `await add(...)`; several at once: `await asyncio.gather(...)`."),
             ("from servers.lab import add\ndef f():\n    r = add(a=1, b=2)\n    return r.get('sum')\nf()", "`r` is a call that was not awaited: write `await add(...)`, make `f` an `async def`, and await it where it is called."),
             ("from servers.lab import add\nadd['x']", "It is a tool: call it with `await tool(...)` and use what it returns."),
+            ("from servers.lab import add\nawait add", "It must be called: `await add(...)`."),
+            ("from servers import lab\nawait lab('add')", "It is a server: call one of its tools, `await server.tool(...)`."),
+            ("from servers.lab import add\n(await add(a=1, b=2))['result']", "What the tool returns is already the data, and has no key 'result'."),
+            ("from servers.lab import two_parts\n(await two_parts())['content']", "What the tool returns is already the data, and no dict: drop ['content']."),
             ("await tools.add(a=1, b=2)", "There is no `tools` here. Tools are functions: `from servers.lab import add`, then `await add(...)`."),
             ("await mcp.call('lab.add', {})", "There is no `mcp` here. Tools are functions: `from servers.lab import add`, then `await add(...)`."),
             ("await call_tool('add', {})", "There is no `call_tool` here. Tools are functions: `from servers.lab import add`, then `await add(...)`."),
@@ -257,8 +261,8 @@ class TestHints:
 
     async def test_a_tools_own_complaint_about_an_argument_comes_with_its_signature(self, lab: Toolfold) -> None:
         code = "from servers.lab import fail\nawait fail(message='invalid message: too short')"
-        assert (await last_line(lab, code)).startswith("Its signature: fail(")
-        assert "Its signature" not in await last_line(lab, "from servers.lab import fail\nawait fail(message='no row')")
+        assert (await last_line(lab, code)).startswith("Signature: fail(")
+        assert "Signature" not in await last_line(lab, "from servers.lab import fail\nawait fail(message='no row')")
 
     @pytest.mark.parametrize(
         "code",

@@ -25,6 +25,7 @@ _TEXT_SHOWN = 60
 _LONGEST_JSON = 200_000
 _MOST_NODES = 20_000
 _PLAIN = (dict, list, tuple, str, int, float, bool, types.NoneType)
+_PLAIN_NAMES = frozenset(kind.__name__ for kind in _PLAIN)
 
 
 def about_attribute(problem: AttributeError, place: Place | None) -> str:
@@ -57,6 +58,8 @@ def about_missing_key(problem: KeyError, place: Place | None) -> str:
         if exactly(value, dict) and key not in value and _is_same(place.value(node.slice), key):
             shown = text_of(node.value)
             return _about_key(value, key, f"`{shown}`" if shown else "The dict", shown)
+        if _is_tool_call(node.value, place) and _is_same(place.value(node.slice), key):
+            return f"What the tool returns is already the data, and has no key {key!r}."
     return ""
 
 
@@ -74,22 +77,22 @@ def about_index(place: Place | None) -> str:
                 return f"`{shown}` is None."
             drop = f" Drop [{key!r}]." if key in _WRAPPERS else ""
             return f"`{shown}` is already the data: {described(value)}.{drop}"
+        if _is_tool_call(node.value, place) and exactly(key, str):
+            return f"What the tool returns is already the data, and no dict: drop [{key!r}]."
     return ""
 
 
-def about_await(place: Place | None) -> str:
-    """`await rows` where the rows are there."""
-    if place is None:
+def about_await(kind: str, place: Place | None) -> str:
+    """`await rows` where the rows are there; `kind` is the type of what cannot be awaited."""
+    nodes = list(place.nodes(ast.Await)) if place is not None else []
+    shown = text_of(nodes[0].value) if nodes else ""
+    if kind in ("Tool", "function", "method"):
+        return f"It must be called: `await {shown or 'function'}(...)`."
+    if kind not in _PLAIN_NAMES:
         return ""
-    for node in place.nodes(ast.Await):
-        shown, value = text_of(node.value), place.value(node.value)
-        if value is not UNKNOWN and not exactly(value, *_PLAIN):
-            continue
-        if isinstance(node.value, ast.Call) and shown:
-            function = text_of(node.value.func) or "The function"
-            return f"`{function}` returned its result already: drop this `await`."
-        return f"`{shown or 'This'}` is already the result: drop the `await`."
-    return ""
+    if nodes and isinstance(call := nodes[0].value, ast.Call):
+        return f"`{text_of(call.func) or 'The function'}` returned its result already: drop this `await`."
+    return f"`{shown or 'This'}` is already the result: drop the `await`."
 
 
 def about_coroutine(value: Any, place: Place | None) -> str:
@@ -156,6 +159,14 @@ def _about_text_as_dict(place: Place, value: str, shown: str) -> str:
             if exactly(whole, dict) and value in whole:
                 return f"`{shown}` is a key of the dict `{name}`: loop over `{name}.values()` or `{name}.items()`."
     return f"`{shown}` is {described(value)}, not a dict."
+
+
+def _is_tool_call(node: ast.expr, place: Place) -> bool:
+    """`await tool(...)`."""
+    function = (
+        place.value(node.value.func) if isinstance(node, ast.Await) and isinstance(node.value, ast.Call) else None
+    )
+    return type(function).__module__ == "servers._call" and type(function).__name__ == "Tool"
 
 
 def _keys(value: dict[Any, Any], near: Any = None) -> str:

@@ -48,7 +48,7 @@ class Unawaited:
     def look_through(self, values: Iterable[Any]) -> None:
         """Find coroutines that wait in variables and in what these hold, and close them."""
         left = _LOOKED_AT
-        pending = [(values, 0)]
+        pending: list[tuple[Iterable[Any], int]] = [(values, 0)]
         while pending and left > 0:
             items, depth = pending.pop()
             for item in islice(items, _LOOKED_AT_EACH if depth else left):
@@ -65,7 +65,7 @@ class Unawaited:
                     pending.append((item.values(), depth + 1))
                 elif depth < _DEEPEST and kind is Future:
                     # `executor.submit(tool, ...)` has made the call, and no more.
-                    pending.append((vars(item).values(), depth + 1))
+                    pending.append((cast("dict[str, Any]", vars(item)).values(), depth + 1))
 
     def _close_all(self, items: Iterable[Any]) -> None:
         for item in items:
