@@ -305,6 +305,11 @@ class TestHostileValues:
             "def f(trap):\n    return undefined\nf(trap)",
             "x = [trap, {'a': 1}]\nx[1]['b']",
             "import json\nlocals()['zz'] = trap\njson.loads('x')",
+            "raise AttributeError('x', name='a', obj=trap)",
+            "class Meta(type):\n    def __getattribute__(self, name): raise SystemExit('touched')\nclass A(metaclass=Meta): pass\na = A()\nx = [a]\nx['b']",
+            "class E(Exception):\n    def __str__(self): raise SystemExit('inner')\nraise E",
+            "raise KeyError(trap)",
+            "raise NameError('x', name='tools')",
         ],
     )
     def test_looking_for_a_hint_runs_nothing_of_the_program(self, runs: Runs, failing: str) -> None:
@@ -335,6 +340,11 @@ class TestHostileValues:
         broken = "import toolfold_guest.advice as advice\nadvice.Place.of = None\nr = {}\nr['a']"
         [done] = runs(broken)
         assert done["error"].endswith("KeyError: 'a'")
+
+    def test_a_value_that_cannot_be_shown_or_encoded_is_the_programs_business(self, runs: Runs) -> None:
+        code = "class D(dict):\n    def items(self): raise SystemExit('no')\n    def __repr__(self): raise SystemExit('no')\nD(a=1)"
+        [done] = runs(code)
+        assert (done["error"], done["shown"]) == ("", "<D whose repr failed: SystemExit>")
 
     def test_a_hint_is_looked_for_without_the_source(self, runs: Runs) -> None:
         [done] = runs("import linecache\nlinecache.cache.clear()\nr = {'b': 1}\nr['a']")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 import types
 from difflib import get_close_matches
 from itertools import islice
@@ -164,9 +165,9 @@ def _about_text_as_dict(place: Place, value: str, shown: str) -> str:
 def _is_tool_call(node: ast.expr, place: Place) -> bool:
     """`await tool(...)`."""
     function = (
-        place.value(node.value.func) if isinstance(node, ast.Await) and isinstance(node.value, ast.Call) else None
+        place.value(node.value.func) if isinstance(node, ast.Await) and isinstance(node.value, ast.Call) else UNKNOWN
     )
-    return type(function).__module__ == "servers._call" and type(function).__name__ == "Tool"
+    return exactly(function, getattr(sys.modules.get("servers._call"), "Tool", types.NoneType))
 
 
 def _keys(value: dict[Any, Any], near: Any = None) -> str:

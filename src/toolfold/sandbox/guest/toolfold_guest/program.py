@@ -178,7 +178,7 @@ def present(value: Any) -> dict[str, Any]:
     result: dict[str, Any] = {"shown": shown[:_VALUE_CHARS]}
     try:
         encoded = json.dumps(value, allow_nan=False, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
+    except BaseException:  # not JSON, or a class of the program's own that misbehaves
         return result
     if len(encoded) <= _VALUE_CHARS:
         result["value"] = value
