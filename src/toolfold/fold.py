@@ -57,6 +57,10 @@ class Toolfold:
         self.settings = loaded.settings
         self.catalog = Catalog.open(self.settings)
         self._guards = tuple(guards)
+        self._untold = [project.text for project in loaded.untrusted]
+        """What the first search says once."""
+        if loaded.data_problem:
+            _log.warning(loaded.data_problem)
         self._stack = contextlib.AsyncExitStack()
         self._fleet: Fleet | None = None
         self._sessions: asyncio.Task[Sessions] | None = None
@@ -112,14 +116,22 @@ class Toolfold:
     # The two tools
 
     async def search(
-        self, query: str, *, detail: Detail = "with_description", limit: int | None = None, explain: bool = False
+        self,
+        query: str,
+        *,
+        detail: Detail = "with_description",
+        limit: int | None = None,
+        server: str | None = None,
+        explain: bool = False,
     ) -> Answer:
-        """What matches, best first, with `.text` as the model reads it."""
+        """What matches, of all servers or one, best first, with `.text` as the model reads it."""
         _text(query, "query")
         await self._listed_for_search(query)
-        answer = await self._ask(lambda: self.catalog.search(query, detail=detail, limit=limit, explain=explain))
-        absent = self._absent()
-        return Answer(answer.hits, answer.total, f"{answer.text}\n{absent}") if absent else answer
+        answer = await self._ask(
+            lambda: self.catalog.search(query, detail=detail, limit=limit, server=server, explain=explain)
+        )
+        told, self._untold = [self._absent(), *self._untold], []
+        return answer.with_text("\n".join(filter(None, [answer.text, *told])))
 
     async def run(
         self,

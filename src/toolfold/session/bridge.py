@@ -22,6 +22,7 @@ from toolfold.guards.record import Record
 from toolfold.sandbox.frames import Call, CallNamed, Following, Prompt, Request, Resource, Search
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
+from toolfold.schema.wrapper import declared_kind, unwrap, unwrapped
 from toolfold.session.output import OutputRecorder
 from toolfold.upstream.fleet import Fleet
 
@@ -33,7 +34,9 @@ _CHECKED = 256 * 1024
 
 
 class SearchTools(Protocol):
-    async def __call__(self, query: str, *, detail: Detail, limit: int | None) -> Answer: ...
+    async def __call__(
+        self, query: str, *, detail: Detail, limit: int | None, server: str | None = None
+    ) -> Answer: ...
 
 
 @dataclass(frozen=True)
@@ -80,16 +83,27 @@ class Bridge:
                 tool = self._world.catalog.named(name) or await self._find(name)
                 answer = await self._call_tool(tool, arguments)
                 return {**answer, "server": tool.server, "tool": tool.name}
-            case Search(query=query, detail=detail, limit=limit):
+            case Search():
                 async with self._thinking:
-                    found = await self._world.search(query, detail=cast("Detail", detail), limit=limit)
-                    return {"hits": await asyncio.to_thread(found.rows), "text": found.text}
+                    return await self._search(request)
             case Resource(server=server, uri=uri):
                 result = await self._call("resource", server, uri, {})
                 return result.parts
             case Prompt(server=server, name=name, arguments=arguments):
                 result = await self._call("prompt", server, name, dict(arguments))
                 return result.structured
+
+    async def _search(self, request: Search) -> dict[str, Any]:
+        """Ranked hits; without a query every tool, since programs like to look through them by themselves."""
+        detail, server = cast("Detail", request.detail), request.server or None
+        found = await self._world.search(request.query, detail=detail, limit=request.limit, server=server)
+        if request.query.strip():
+            rows = await asyncio.to_thread(found.rows)
+        else:
+            rows = await asyncio.to_thread(
+                self._world.catalog.everything, detail, limit=request.limit, server=server
+            )
+        return {"hits": rows, "text": found.text}
 
     async def _find(self, written: str) -> ToolDefinition:
         """A name that is not one: most likely the nearest names are wanted."""
@@ -113,11 +127,17 @@ class Bridge:
         return await self._proceed(guard.Call(number, kind, server, name, arguments, self._run, tool))
 
     def _package(self, tool: ToolDefinition, result: ToolResult) -> dict[str, Any]:
-        if not result.has_structured or result.is_error:
-            return {"parts": [_light(part) for part in result.parts], "is_error": result.is_error}
+        if result.is_error:
+            said = [_light(part) for part in result.parts]
+            return {"parts": said, "structured": result.structured, "is_error": True}
+        if not result.has_structured:
+            return {"parts": [_light(part) for part in result.parts], "kind": declared_kind(tool.output_schema)}
         # The text beside structured content repeats it; bytes do not.
         blobs = [part for part in result.parts if isinstance(part, BlobPart)]
-        answer: dict[str, Any] = {"parts": blobs, "structured": result.structured, "has_structured": True}
+        value = result.structured if unwrapped(tool.output_schema) is None else unwrap(result.structured)
+        answer: dict[str, Any] = {"parts": blobs, "structured": value, "has_structured": True}
+        if blobs or self._world.validators.may_hold_media(tool):
+            answer["media"] = True
         warning = self._mismatch(tool, result.structured) if tool.output_schema else None
         if warning:
             answer["warning"] = warning
