@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -131,7 +132,7 @@ class Toolfold:
             lambda: self.catalog.search(query, detail=detail, limit=limit, server=server, explain=explain)
         )
         told, self._untold = [self._absent(), *self._untold], []
-        return answer.with_text("\n".join(filter(None, [answer.text, *told])))
+        return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
 
     async def run(
         self,

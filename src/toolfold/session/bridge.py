@@ -34,9 +34,7 @@ _CHECKED = 256 * 1024
 
 
 class SearchTools(Protocol):
-    async def __call__(
-        self, query: str, *, detail: Detail, limit: int | None, server: str | None = None
-    ) -> Answer: ...
+    async def __call__(self, query: str, *, detail: Detail, limit: int | None, server: str | None = None) -> Answer: ...
 
 
 @dataclass(frozen=True)
@@ -100,9 +98,7 @@ class Bridge:
         if request.query.strip():
             rows = await asyncio.to_thread(found.rows)
         else:
-            rows = await asyncio.to_thread(
-                self._world.catalog.everything, detail, limit=request.limit, server=server
-            )
+            rows = await asyncio.to_thread(self._world.catalog.everything, detail, limit=request.limit, server=server)
         return {"hits": rows, "text": found.text}
 
     async def _find(self, written: str) -> ToolDefinition:
