@@ -167,6 +167,13 @@ class Catalog:
                 self.problems.append(f"{self._folder}: the listing of {listing.server!r} could not be kept: {error}")
         return self.version != before
 
+    @property
+    def semantic(self) -> bool:
+        """Whether search goes by meaning too: the setting allows it and the `semantic` extra is installed."""
+        from toolfold.catalog.search.vectors import Meanings
+
+        return self._settings.semantic and Meanings.open() is not None
+
     def warm(self) -> None:
         """Make search ready now instead of at the first question: index, vectors, vocabulary."""
         self._current_ranker().load()
