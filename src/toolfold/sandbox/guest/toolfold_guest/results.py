@@ -68,7 +68,8 @@ def to_value(reply: dict[str, Any], server: str, tool: str) -> Any:
     if reply.get("warning"):
         warn(reply["warning"])
     if reply.get("has_structured"):
-        return _structured(reply, parts, tool) if reply.get("media") else reply["structured"]
+        value = _unwrapped(reply["structured"]) if reply.get("wrapped") else reply["structured"]
+        return _with_files(value, parts, tool) if reply.get("media") else value
     kind = reply.get("kind")
     if kind == "text" and all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
@@ -87,10 +88,16 @@ def _reason(parts: list[dict[str, Any]], structured: Any) -> str:
     return text or "the tool reported an error without a text"
 
 
-def _structured(reply: dict[str, Any], parts: list[dict[str, Any]], tool: str) -> Any:
+def _unwrapped(value: Any) -> Any:
+    """What is inside `{"result": …}`; `value` itself where a server declares a wrapper and sends none."""
+    keys = list(cast("dict[str, Any]", value)) if isinstance(value, dict) else []
+    return value["result"] if keys == ["result"] else value
+
+
+def _with_files(value: Any, parts: list[dict[str, Any]], tool: str) -> Any:
     """Structured content with its media as files. Media beside it are files too, and a note says where they are."""
     media = Media(tool)
-    value = media.taken_out(reply["structured"])
+    value = media.taken_out(value)
     beside = [media.keep(part) for part in parts if part["type"] == "blob" and part["data"] not in media.kept]
     if beside:
         warn(f"{tool} also returned {', '.join(map(repr, beside))}")
