@@ -166,7 +166,7 @@ def test_a_writer_does_not_wait_for_ever_for_one_that_is_stuck(tmp_path: Path, m
         "__init__.py",
         "__init__.pyi",
         "_call.py",
-        *(f"github/{name}" for name in ("__init__.py", "__init__.pyi", "create_issue.py")),
+        *(f"github/{name}" for name in ("__init__.py", "__init__.pyi", "create_issue.py", "index.py", "index.pyi")),
     ]
 
 

@@ -90,8 +90,8 @@ def _reason(parts: list[dict[str, Any]], structured: Any) -> str:
 
 def _unwrapped(value: Any) -> Any:
     """What is inside `{"result": …}`; `value` itself where a server declares a wrapper and sends none."""
-    keys = list(cast("dict[str, Any]", value)) if isinstance(value, dict) else []
-    return value["result"] if keys == ["result"] else value
+    held = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return held["result"] if list(held) == ["result"] else cast("Any", value)
 
 
 def _with_files(value: Any, parts: list[dict[str, Any]], tool: str) -> Any:
