@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ import typer
 from toolfold.cli.console import printable, write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, log_to_file, run_async
 from toolfold.cli.trust import offer_trust
-from toolfold.errors import ToolfoldError, UpstreamError, UpstreamIsToolfold
+from toolfold.errors import ToolfoldError, UpstreamIsToolfold
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
@@ -98,15 +99,11 @@ def _config(fold: Toolfold) -> list[Line]:
 
 
 async def _servers(fold: Toolfold) -> list[Line]:
-    failures: dict[str, UpstreamError] = {}
+    failures = {server: state.error for server, state in (await fold.roster.refresh()).items()}
     counts: dict[str, str] = {}
-    async for server, listing in fold.fleet.listings():
-        if isinstance(listing, UpstreamError):
-            failures[server] = listing
-        else:
-            fold.catalog.update(listing)
-            offers = {"tools": listing.tools, "resources": listing.resources, "prompts": listing.prompts}
-            counts[server] = ", ".join(f"{len(kind)} {name}" for name, kind in offers.items() if kind) or "no tools"
+    for info in fold.catalog.servers:
+        offers = {"tools": info.tools, "resources": info.resources, "prompts": info.prompts}
+        counts[info.name] = ", ".join(f"{count} {kind}" for kind, count in offers.items() if count) or "no tools"
     lines: list[Line] = []
     for health in sorted(fold.fleet.health(), key=lambda each: each.server):
         problem = failures.get(health.server)
@@ -122,7 +119,7 @@ async def _servers(fold: Toolfold) -> list[Line]:
                     name=health.server,
                     state="bad",
                     detail=problem.message,
-                    todo=problem.hint or f"Its log: {health.log_file}",
+                    todo=_todo(problem.hint, fold.settings.servers[health.server].source, health.log_file),
                 )
             )
             continue
@@ -130,6 +127,14 @@ async def _servers(fold: Toolfold) -> list[Line]:
         lines.append(Line(topic="server", name=health.server, state="ok", detail=detail))
         lines += [Line(topic="server", name=health.server, state="warning", detail=each) for each in health.problems]
     return lines
+
+
+def _todo(hint: str, source: str, log: Path) -> str:
+    """The files are named here and nowhere else: everything else that says what is wrong is read by models too."""
+    from toolfold.upstream.serverlog import DOCTOR
+
+    hint = hint.removesuffix(DOCTOR).rstrip()
+    return f"{hint} Log: {log}{f'; configured in {source}' if source else ''}".lstrip()
 
 
 async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
