@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -112,14 +113,26 @@ class Toolfold:
     # The two tools
 
     async def search(
-        self, query: str, *, detail: Detail = "with_description", limit: int | None = None, explain: bool = False
+        self,
+        query: str,
+        *,
+        detail: Detail = "with_description",
+        limit: int | None = None,
+        server: str | None = None,
+        explain: bool = False,
     ) -> Answer:
-        """What matches, best first, with `.text` as the model reads it."""
+        """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
         _text(query, "query")
         await self._listed_for_search(query)
-        answer = await self._ask(lambda: self.catalog.search(query, detail=detail, limit=limit, explain=explain))
+        answer = await self._ask(
+            lambda: self.catalog.search(query, detail=detail, limit=limit, server=server, explain=explain)
+        )
         absent = self._absent()
-        return Answer(answer.hits, answer.total, f"{answer.text}\n{absent}") if absent else answer
+        return replace(answer, text=f"{answer.text}\n{absent}") if absent else answer
+
+    async def _everything(self, detail: Detail, limit: int | None, server: str | None) -> list[dict[str, Any]]:
+        """Every tool (of one `server`, if given) as a program goes through them."""
+        return await self._ask(lambda: self.catalog.everything(detail, limit=limit, server=server))
 
     async def run(
         self,
@@ -328,7 +341,16 @@ class Toolfold:
         settings = self.settings.sandbox
         self._choice = await choose(settings, self.settings.data_dir, tell=_log.info)
         await self._fresh_tree()
-        world = World(self.catalog, self.fleet, self._validators, self._guards, settings, self.search, self.roster.used)
+        world = World(
+            self.catalog,
+            self.fleet,
+            self._validators,
+            self._guards,
+            settings,
+            self.search,
+            self._everything,
+            self.roster.used,
+        )
 
         def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
             return Bridge(world, run, output)

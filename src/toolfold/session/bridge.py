@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
@@ -34,7 +34,7 @@ _CHECKED = 256 * 1024
 
 
 class SearchTools(Protocol):
-    async def __call__(self, query: str, *, detail: Detail, limit: int | None) -> Answer: ...
+    async def __call__(self, query: str, *, detail: Detail, limit: int | None, server: str | None) -> Answer: ...
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class World:
     """The embedding program's own."""
     limits: SandboxSettings
     search: SearchTools
+    everything: Callable[[Detail, int | None, str | None], Awaitable[list[dict[str, Any]]]]
+    """Every tool, at a level of detail, at most so many, of one server or of all."""
     on_used: Callable[[str], None]
     """Called with the name of a server that has just answered a call."""
 
@@ -81,10 +83,14 @@ class Bridge:
                 tool = self._world.catalog.named(name) or await self._find(name)
                 answer = await self._call_tool(tool, arguments)
                 return {**answer, "server": tool.server, "tool": tool.name}
-            case Search(query=query, detail=detail, limit=limit):
+            case Search(query=query, detail=detail, limit=limit, server=server):
+                level = cast("Detail", detail)
                 async with self._thinking:
-                    found = await self._world.search(query, detail=cast("Detail", detail), limit=limit)
-                    return {"hits": await asyncio.to_thread(found.rows), "text": found.text}
+                    found = await self._world.search(query, detail=level, limit=limit, server=server or None)
+                    if query.strip():
+                        return {"hits": await asyncio.to_thread(found.rows), "text": found.text}
+                    # Without a question, a program goes through all tools itself.
+                    return {"hits": await self._world.everything(level, limit, server or None), "text": found.text}
             case Resource(server=server, uri=uri):
                 result = await self._call("resource", server, uri, {})
                 return result.parts

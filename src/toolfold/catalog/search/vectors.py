@@ -18,10 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from toolfold.catalog.search import arrays
-from toolfold.catalog.search.index import Index
-
-Floats = NDArray[np.float32]
+from toolfold.catalog.search.index import Floats, WordIndex, load_arrays, save_arrays
 
 _WEIGHTS = Path("weights", "l2_supercat_256.safetensors")
 _TOKENIZER = Path("tokenizers", "l2_supercat_tokenizer_config.json")
@@ -125,10 +122,10 @@ class Vectors:
             _normalize(self._compared)
 
     @classmethod
-    def open(cls, index: Index, meanings: Meanings, path: Path | None) -> Vectors:
+    def open(cls, index: WordIndex, meanings: Meanings, path: Path | None) -> Vectors:
         """The kept vectors of every entry that has not changed, new ones for the others, and all kept again."""
         stamp = f"1:{meanings.width}"
-        found = arrays.load(path) if path is not None else None
+        found = load_arrays(path) if path is not None else None
         known: dict[bytes, int] = {}
         old: NDArray[np.float16] = np.zeros((0, meanings.width), np.float16)
         if found is not None and found[0] == stamp and {"digests", "vectors"} <= found[1].keys():
@@ -141,7 +138,7 @@ class Vectors:
         if path is not None:
             # A folder that cannot be written costs the next process the same work, nothing more.
             with contextlib.suppress(OSError):
-                arrays.save(path, stamp, {"digests": index.digests, "vectors": vectors})
+                save_arrays(path, stamp, {"digests": index.digests, "vectors": vectors})
         return cls(vectors)
 
     def likeness(self, queries: Floats, hints: Floats) -> Floats:
@@ -158,7 +155,7 @@ class Vectors:
 
 
 def _computed(
-    index: Index, meanings: Meanings, known: dict[bytes, int], old: NDArray[np.float16]
+    index: WordIndex, meanings: Meanings, known: dict[bytes, int], old: NDArray[np.float16]
 ) -> NDArray[np.float16]:
     vectors = np.zeros((index.size, meanings.width), np.float16)
     todo: list[int] = []
