@@ -166,7 +166,7 @@ def test_a_writer_does_not_wait_for_ever_for_one_that_is_stuck(tmp_path: Path, m
         "__init__.py",
         "__init__.pyi",
         "_call.py",
-        *(f"github/{name}" for name in ("__init__.py", "__init__.pyi", "create_issue.py")),
+        *(f"github/{name}" for name in ("__init__.py", "__init__.pyi", "create_issue.py", "index.py")),
     ]
 
 
@@ -345,7 +345,7 @@ answer = [len(set(map(id, tools))), callable(list_issues), servers.my_server.sel
     assert answer == [1, True, "self", ["create_issue", "list_issues"]]
 
 
-def test_the_index_lists_a_servers_tools_unless_a_tool_has_that_name(tmp_path: Path) -> None:
+def test_the_index_lists_a_servers_tools_and_a_tool_of_that_name_gets_another(tmp_path: Path) -> None:
     write_tree([*TOOLS, simple("index", "search"), simple("find", "search")], tmp_path)
     listing = (tmp_path / "servers/github/index.py").read_text()
     assert "create_issue: Does it.\nlist_issues: Does it." in listing
@@ -353,11 +353,11 @@ def test_the_index_lists_a_servers_tools_unless_a_tool_has_that_name(tmp_path: P
         tmp_path,
         """
 import servers
-from servers.search import index
-answer = [index.name, dir(servers.search), asyncio.run(index())]
+from servers.search import index_
+answer = [dir(servers.search), asyncio.run(index_())]
 """,
     )
-    assert answer == ["index", ["find", "index"], ["search", "index", {}]]
+    assert answer == [["find", "index_"], ["search", "index", {}]]
     assert write_tree(TOOLS, tmp_path).removed == 2
 
 

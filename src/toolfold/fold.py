@@ -125,7 +125,7 @@ class Toolfold:
         server: str | None = None,
         explain: bool = False,
     ) -> Answer:
-        """What matches, of all servers or one, best first, with `.text` as the model reads it."""
+        """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
         _text(query, "query")
         await self._listed_for_search(query)
         answer = await self._ask(
@@ -133,6 +133,10 @@ class Toolfold:
         )
         told, self._untold = [self._absent(), *self._untold], []
         return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
+
+    async def _everything(self, detail: Detail, limit: int | None, server: str | None) -> list[dict[str, Any]]:
+        """Every tool (of one `server`, if given) as a program goes through them."""
+        return await self._ask(lambda: self.catalog.everything(detail, limit=limit, server=server))
 
     async def run(
         self,
@@ -341,7 +345,16 @@ class Toolfold:
         settings = self.settings.sandbox
         self._choice = await choose(settings, self.settings.data_dir, tell=_log.info)
         await self._fresh_tree()
-        world = World(self.catalog, self.fleet, self._validators, self._guards, settings, self.search, self.roster.used)
+        world = World(
+            self.catalog,
+            self.fleet,
+            self._validators,
+            self._guards,
+            settings,
+            self.search,
+            self._everything,
+            self.roster.used,
+        )
 
         def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
             return Bridge(world, run, output)

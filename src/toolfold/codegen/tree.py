@@ -14,7 +14,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -25,7 +25,7 @@ import msgspec
 
 from toolfold.codegen import render
 from toolfold.codegen.annotations import WIDTH
-from toolfold.codegen.names import ApiNames
+from toolfold.codegen.names import INDEX, ApiNames
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import ConfigError
 from toolfold.schema import text
@@ -35,8 +35,6 @@ _STORE = ".trees"
 _LINK = "servers"
 _LOCK_SECONDS = 30.0
 """How long a writer waits for another one. One that takes longer has been suspended; both can go on safely."""
-_INDEXES = ("index.py", "index.pyi")
-"""Another name of a server's package, where no tool is called that: `from servers.github.index import create_issue`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ def _replace(link: Path, home: Path, state: Path, ordered: list[ToolDefinition])
     files = _files(ordered)
     tool_files = {path for path, (_, tool) in files.items() if tool is not None}
     written = sum(before.get(path) != files[path][0] for path in tool_files)
-    removed = sum(_is_tool_file(path, before) and path not in tool_files for path in before)
+    removed = sum(_is_tool_file(path) and path not in tool_files for path in before)
     if not home.is_dir():
         _build(home, state, files, store / current if current else None, before, ApiNames.of(ordered), ordered)
     _point(link, Path(_STORE) / version / _LINK)
@@ -133,10 +131,7 @@ def _files(ordered: list[ToolDefinition]) -> _Files:
         members.setdefault(module, []).append(own)
     for module, prints_ in members.items():
         own = _digest(" ".join(prints_).encode())
-        package = ["__init__.py", "__init__.pyi"]
-        if f"{module}/index.py" not in files:
-            package += _INDEXES
-        files |= {f"{module}/{file}": (own, None) for file in package}
+        files |= {f"{module}/{file}": (own, None) for file in ("__init__.py", "__init__.pyi", f"{INDEX}.py")}
     own = _digest(" ".join([generator, *(f"{m} {len(p)}" for m, p in sorted(members.items()))]).encode())
     for path in ("__init__.py", "__init__.pyi", "_call.py"):
         files[path] = (own, None)
@@ -190,12 +185,10 @@ def _package_file(path: str, names: ApiNames, by_server: dict[str, list[ToolDefi
             return "".join(f"{_exported('.', name)}\n" for name in servers)
         return _lazy(render.catalog_index(names, {server: len(by_server[server]) for server in by_server}))
     server = names.modules()[module]
-    if file == "index.pyi":
-        return "from . import *\n"
     if file.endswith(".pyi"):
         return "".join(f"{_exported(f'.{name}', name)}\n" for name in names.functions(server))
-    if file == "index.py":
-        return _same_as_package(render.server_index(names, server, by_server[server]))
+    if file == f"{INDEX}.py":
+        return _same_as(module, render.server_index(names, server, by_server[server]))
     return _lazy(render.server_index(names, server, by_server[server]))
 
 
@@ -209,11 +202,22 @@ def _lazy(index: str) -> str:
     return "\n".join([*lines, "", "from servers._call import lazy", "", "lazy(__name__)", ""])
 
 
-def _same_as_package(index: str) -> str:
-    lines = text.docstring(index, "")
-    return "\n".join(
-        [*lines, "", "import sys", "", 'sys.modules[__name__] = sys.modules[__name__[: -len(".index")]]', ""]
-    )
+def _same_as(module: str, index: str) -> str:
+    """Another name of a server's package, with the same index to read."""
+    lines = [
+        *text.docstring(index, ""),
+        "",
+        "from typing import TYPE_CHECKING",
+        "",
+        "if TYPE_CHECKING:",
+        f"    from servers.{module} import *",
+        "else:",
+        "    import sys",
+        "",
+        "    sys.modules[__name__] = sys.modules[__package__]",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _took_over(old: Path, new: Path) -> bool:
@@ -265,11 +269,9 @@ def _prune(store: Path, state: Path, version: str) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _is_tool_file(path: str, files: Collection[str]) -> bool:
+def _is_tool_file(path: str) -> bool:
     server, _, file = path.rpartition("/")
-    if file in _INDEXES and f"{server}/index.pyi" in files:
-        return False
-    return bool(server) and not file.startswith("_")
+    return bool(server) and not file.startswith("_") and file != f"{INDEX}.py"
 
 
 # --- fingerprints

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast
 
-import msgspec
-
 _KEY = "result"
 _FASTMCP = "x-fastmcp-wrap-result"
 
@@ -33,24 +31,6 @@ def unwrapped(schema: dict[str, Any] | None) -> Any:
         and "patternProperties" not in schema
     )
     return properties[_KEY] if is_wrapper else None
-
-
-def unwrap(value: Any) -> Any:
-    """The value inside a wrapper; `value` itself where it is not wrapped although its schema says so."""
-    if isinstance(value, msgspec.Raw):
-        return _unwrap_encoded(value)
-    if isinstance(value, dict) and list(mapping := cast("dict[str, Any]", value)) == [_KEY]:
-        return mapping[_KEY]
-    return cast("Any", value)
-
-
-def _unwrap_encoded(value: msgspec.Raw) -> msgspec.Raw:
-    """The same for JSON that stays encoded."""
-    try:
-        outer = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError:
-        return value
-    return outer[_KEY] if list(outer) == [_KEY] else value
 
 
 def declared_kind(schema: dict[str, Any] | None) -> Literal["text", "list", "any"]:
