@@ -123,9 +123,9 @@ class Sandbox(asyncio.BufferedProtocol):
         assert self._transport is not None
         await self._wake()
         run = self._run = _Run(host, self._loop.create_future())
-        self._begin(timeout)
-        # Half of a character pair cannot be sent, and is no program anyway.
+        # Half of a character pair cannot be sent, and is no program anyway. Sent before it wakes: it wakes only once.
         self._transport.write(encode({"t": "run", "code": code.encode("utf-8", "replace").decode()}))
+        self._begin(timeout)
         try:
             async with asyncio.timeout(timeout):
                 done = await run.done
@@ -270,7 +270,8 @@ class Sandbox(asyncio.BufferedProtocol):
     async def _wake(self) -> None:
         """Before a run: nothing has worked since the last one, and the home is not too full to run anything."""
         if self._falling_asleep is not None:
-            await asyncio.wait([self._falling_asleep])
+            if not self._falling_asleep.done():
+                await asyncio.wait([self._falling_asleep])
             self._falling_asleep = None
             self._idle_look()
         if self.alive and self._quota.unknown:
