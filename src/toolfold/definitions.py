@@ -86,7 +86,10 @@ Part = TextPart | BlobPart | LinkPart
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """An upstream's answer. `has_structured` tells a structured null from no structured content."""
+    """An upstream's answer. `has_structured` tells a structured null from no structured content.
+
+    Large structured content may be `msgspec.Raw`, JSON that only the program will decode; guards get it decoded.
+    """
 
     parts: list[Part] = []
     structured: Any = None

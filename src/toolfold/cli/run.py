@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toolfold.cli.console import write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
+from toolfold.cli.trust import offer_trust
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def run(
 
     Example: toolfold run -c 'from servers.github import create_issue; print(await create_issue(title="Hello"))'
     """
+    offer_trust(config)
     program = _read(file, code)
 
     async def work() -> RunResult:
@@ -47,9 +50,7 @@ def run(
 
     result = run_async(work)
     if json:
-        import msgspec
-
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n")
+        write_json(result)
     else:
         from toolfold.cli.live import conclude
 

@@ -62,6 +62,7 @@ async def _serve_stdio(fold: Toolfold) -> None:
 
 
 async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_token: bool) -> None:
+    from toolfold.cli.console import note
     from toolfold.gateway.http import parse_address, serve_http
     from toolfold.gateway.token import own_token
 
@@ -73,10 +74,10 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_tok
     made = None if given or no_token else own_token(fold.settings.data_dir)
 
     def started(url: str) -> None:
-        _print(f"toolfold listens at {url}")
+        note(f"toolfold listens at {url}")
         if made is not None:
-            _print("Its clients need the token of this data folder. For example:")
-            _print(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
+            note("Its clients need the token of this data folder. For example:")
+            note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
 
     await serve_http(fold, host, port, token=given or made, started=started)
 
@@ -91,11 +92,7 @@ async def _warm_up(fold: Toolfold) -> None:
     await asyncio.sleep(_WARM_UP_DELAY)
     await fold.listed()
     await fold.warm_up()
+    from toolfold.cli.console import note
+
     choice = await fold.choice()
-    _print(f"sandbox: {choice.backend.name} ({choice.evidence})")
-
-
-def _print(text: str) -> None:
-    from toolfold.cli.console import stderr
-
-    stderr().print(text, markup=False, highlight=False, soft_wrap=True)
+    note(f"sandbox: {choice.backend.name} ({choice.evidence})")

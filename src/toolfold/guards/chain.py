@@ -9,11 +9,17 @@ from toolfold.guards.arguments import CheckArguments
 from toolfold.guards.guard import Guard, Own, Proceed, stack
 from toolfold.guards.limits import Count, Slots
 from toolfold.guards.record import Record
+from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
 
 
 def guarded(
-    upstream: Proceed, record: Record, own: Sequence[Guard], validators: Validators, limits: SandboxSettings
+    upstream: Proceed,
+    record: Record,
+    own: Sequence[Guard],
+    validators: Validators,
+    limits: SandboxSettings,
+    replies: ReplyBudget,
 ) -> Proceed:
     """One run's way to the upstreams. Nothing rewrites a call below the line that decides on it."""
     guards: list[Guard] = [
@@ -23,6 +29,6 @@ def guarded(
         # Restoring private values and injecting context values belong here: they write arguments.
         CheckArguments(validators),  # the arguments as they will be sent; nothing below changes them
         # Permission and approval belong here: they decide on exactly what will be sent.
-        Slots(limits.concurrent_calls),  # innermost: a call that waits for a person holds no slot
+        Slots(limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot
     ]
     return stack(guards, upstream)

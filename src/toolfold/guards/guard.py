@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import msgspec
+
 from toolfold.definitions import ToolDefinition, ToolResult
 from toolfold.errors import GuardError
 from toolfold.guards.context import RunContext
@@ -73,10 +75,13 @@ class Own:
         self._guard = guard
 
     async def __call__(self, call: Call, proceed: Proceed) -> ToolResult:
-        def checked(passed: Call) -> Awaitable[ToolResult]:
+        async def checked(passed: Call) -> ToolResult:
             if passed is not call and replace(passed, arguments=call.arguments) != call:
                 raise GuardError(f"{self._name} changed more of a call than its arguments.")
-            return proceed(passed)
+            result = await proceed(passed)
+            if isinstance(result.structured, msgspec.Raw):
+                result = msgspec.structs.replace(result, structured=msgspec.json.decode(result.structured))
+            return result
 
         result: Any = await self._guard(call, checked)
         if not isinstance(result, ToolResult):

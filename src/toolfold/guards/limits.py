@@ -7,6 +7,7 @@ import asyncio
 from toolfold.definitions import ToolResult
 from toolfold.errors import LimitExceeded
 from toolfold.guards.guard import Call, Proceed
+from toolfold.sandbox.replies import ReplyBudget
 
 
 class Count:
@@ -24,11 +25,12 @@ class Count:
 
 
 class Slots:
-    """One per run. Calls over the limit wait until another one has ended."""
+    """One per run. Calls over the limit wait until another one has ended, and until the guest reads its replies."""
 
-    def __init__(self, concurrent: int) -> None:
+    def __init__(self, concurrent: int, replies: ReplyBudget) -> None:
         self._slots = asyncio.Semaphore(concurrent)
+        self._replies = replies
 
     async def __call__(self, call: Call, proceed: Proceed) -> ToolResult:
-        async with self._slots:
+        async with self._slots, self._replies.fetching():
             return await proceed(call)

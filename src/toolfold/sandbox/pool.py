@@ -34,8 +34,10 @@ class HomeKeeper(Protocol):
 
 @dataclass
 class PoolStatistics:
-    """For people and metrics. All but the first three only grow."""
+    """For people and metrics. All but the first four only grow."""
 
+    owned: int = 0
+    """Sandboxes that were started and not ended: those that wait, and those that runs and sessions use."""
     warm: int = 0
     starting: int = 0
     waiting: int = 0
@@ -72,7 +74,7 @@ class Pool:
         self._owned: set[Sandbox] = set()
         """Every sandbox that was started and has not ended, whoever uses it."""
         # A home of 60,000 files takes a while to remove; nothing else may wait for that.
-        self._removals = ThreadPoolExecutor(2, "remove")
+        self._removals = ThreadPoolExecutor(1, "remove")
         self._open = False
         self._failures = 0
         self.statistics = PoolStatistics()
@@ -154,6 +156,7 @@ class Pool:
     def discard(self, sandbox: Sandbox, *, keep_home: bool = False) -> asyncio.Task[None]:
         """End a sandbox in the background, and remove its home."""
         self._owned.discard(sandbox)
+        self._count()
         task = asyncio.create_task(self._end(sandbox, keep_home=keep_home))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -240,6 +243,7 @@ class Pool:
         async with self._starts:
             sandbox = await Sandbox.start(self._backend.start(home, self._api), home, self._settings, empty=empty)
         self._owned.add(sandbox)
+        self._count()
         return sandbox
 
     def _offer(self, sandbox: Sandbox) -> None:
@@ -275,6 +279,7 @@ class Pool:
             self.discard(starting.result(), keep_home=True)
 
     def _count(self) -> None:
+        self.statistics.owned = len(self._owned)
         self.statistics.warm = len(self._warm)
         self.statistics.starting = len(self._starting)
         self.statistics.waiting = len(self._line)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
+import msgspec
+
 from toolfold.catalog.catalog import Answer, Catalog, Detail
 from toolfold.config.settings import SandboxSettings
 from toolfold.definitions import BlobPart, Part, TextPart, ToolDefinition, ToolResult
@@ -18,6 +20,7 @@ from toolfold.guards.context import RunContext
 from toolfold.guards.events import CallKind, Progress, ToolCall
 from toolfold.guards.record import Record
 from toolfold.sandbox.frames import Call, CallNamed, Following, Prompt, Request, Resource, Search
+from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
 from toolfold.session.output import OutputRecorder
 from toolfold.upstream.fleet import Fleet
@@ -25,6 +28,8 @@ from toolfold.upstream.fleet import Fleet
 _PROGRESS_CHARS = 500
 _LONG = 4096
 """Characters from which a text is sent beside its frame and not in it."""
+_CHECKED = 256 * 1024
+"""Bytes up to which a result is compared with what its tool declares."""
 
 
 class SearchTools(Protocol):
@@ -53,7 +58,10 @@ class Bridge:
         self._world = world
         self._run = run
         self._record = Record()
-        self._proceed = guarded(self._upstream, self._record, world.guards, world.validators, world.limits)
+        self.replies = ReplyBudget()
+        self._proceed = guarded(
+            self._upstream, self._record, world.guards, world.validators, world.limits, self.replies
+        )
         self._output = output
         self._numbers = itertools.count(1)
         # What costs the host processor time is done for each run one after the other, and never in the loop's thread.
@@ -110,10 +118,18 @@ class Bridge:
         # The text beside structured content repeats it; bytes do not.
         blobs = [part for part in result.parts if isinstance(part, BlobPart)]
         answer: dict[str, Any] = {"parts": blobs, "structured": result.structured, "has_structured": True}
-        warning = self._world.validators.check_result(tool, result.structured) if tool.output_schema else None
+        warning = self._mismatch(tool, result.structured) if tool.output_schema else None
         if warning:
             answer["warning"] = warning
         return answer
+
+    def _mismatch(self, tool: ToolDefinition, structured: Any) -> str | None:
+        """A warning when a result is not what the tool declares. What would take long to check is taken as it is."""
+        if isinstance(structured, msgspec.Raw):
+            if len(memoryview(structured)) > _CHECKED:
+                return None
+            structured = msgspec.json.decode(structured)
+        return self._world.validators.check_result(tool, structured)
 
     async def _upstream(self, call: guard.Call) -> ToolResult:
         fleet = self._world.fleet
