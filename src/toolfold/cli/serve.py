@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,25 +42,24 @@ def serve(
               toolfold serve --config .mcp.json
               toolfold serve --http 127.0.0.1:8484
     """
-    # What is imported from here on is never garbage. Looking through it again and again takes a tenth of the start.
-    gc.disable()
+    gc.disable()  # what is imported from here on is never garbage; looking through it takes a tenth of the start
 
     async def work() -> None:
         async with open_fold(config, catalog, data) as fold:
-            warming = asyncio.create_task(_warm_up(fold))
-            try:
-                await (_serve_stdio(fold) if http is None else _serve_http(fold, http, token, no_token=no_token))
-            finally:
-                warming.cancel()
+            await (_serve_stdio(fold) if http is None else _serve_http(fold, http, token, no_token=no_token))
 
     run_async(work)
 
 
 async def _serve_stdio(fold: Toolfold) -> None:
+    from toolfold.gateway.greeting import Greeting
+
+    greeting = Greeting()
+    await greeting.while_importing("toolfold.gateway.stdio")
     from toolfold.gateway.stdio import serve_stdio
 
-    _collect_again()
-    await serve_stdio(fold)
+    async with _prepared(fold):
+        await serve_stdio(fold, greeting)
 
 
 async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_token: bool) -> None:
@@ -66,7 +67,6 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_tok
     from toolfold.gateway.http import parse_address, serve_http
     from toolfold.gateway.token import own_token
 
-    _collect_again()
     host, port = parse_address(address)
     given = token or os.environ.get("TOOLFOLD_TOKEN")
     if no_token and given:
@@ -79,12 +79,20 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_tok
             note("Its clients need the token of this data folder. For example:")
             note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
 
-    await serve_http(fold, host, port, token=given or made, started=started)
+    async with _prepared(fold):
+        await serve_http(fold, host, port, token=given or made, started=started)
 
 
-def _collect_again() -> None:
+@asynccontextmanager
+async def _prepared(fold: Toolfold) -> AsyncGenerator[None]:
+    """Everything is imported: collect garbage from now on, and get the sandbox ready in the background."""
     gc.freeze()
     gc.enable()
+    warming = asyncio.create_task(_warm_up(fold))
+    try:
+        yield
+    finally:
+        warming.cancel()
 
 
 async def _warm_up(fold: Toolfold) -> None:
