@@ -119,7 +119,7 @@ def test_what_goes_in_and_comes_out_is_one_type_with_the_docs_of_both() -> None:
 
 def test_records_that_differ_in_a_key_a_type_or_a_need_stay_apart() -> None:
     shapes = [obj("a", a=STRING), obj("a", a=INTEGER), obj(a=STRING), obj("a", a=STRING, b=STRING)]
-    tool = returning(None, **{f"p{n}_": {"type": "array", "items": shape} for n, shape in enumerate(shapes)})
+    tool = returning(None, "", **{f"p{n}_": {"type": "array", "items": shape} for n, shape in enumerate(shapes)})
     assert len(read(tool).records) == 4
 
 

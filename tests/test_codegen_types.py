@@ -73,7 +73,7 @@ def annotation(schema: Any) -> str:
             "dict[str, int]",
         ),
         ({"type": "object", "properties": {"a": {}}}, "{'a': NotRequired[Any]}"),
-        ({"type": "object", "properties": {f"key_number_{n}": {} for n in range(20)}}, "X"),
+        ({"type": "object", "properties": {f"key_number_{n}": True for n in range(20)}}, "X"),
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "str | None"),
         ({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}, "str | list[str]"),
         ({"anyOf": [{"enum": ["a"]}, {"const": "b"}]}, "Literal['a', 'b']"),

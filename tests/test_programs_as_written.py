@@ -17,7 +17,7 @@ import pytest
 
 from tests.third_party import data_dir
 from toolfold import Toolfold
-from toolfold.session.events import RunResult
+from toolfold.guards.events import RunResult
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +67,7 @@ async def test_a_program_runs_or_is_answered_with_the_line_to_write(
     if "previous" in entry:
         await ran(fold, entry["previous"], session)
     result = await ran(fold, code, session)
-    read = result.text()
+    read = result.text
     if "hint" in entry:
         assert not result.success, read
         for wanted in entry["hint"]:

@@ -276,9 +276,8 @@ class Package(types.ModuleType):
     def __dir__(self) -> list[str]:
         with os.scandir(self.__path__[0]) as entries:
             names = {entry.name.removesuffix(".py") for entry in entries}
-        if "index.pyi" in names:
-            # Not a tool called `index`, but the list of all.
-            names.discard("index")
+        # `index` is another name of the package itself.
+        names.discard("index")
         return sorted(n for n in names if n.isidentifier() and n[0] != "_")
 
 

@@ -7,7 +7,6 @@ not settle passes. It teaches early; it is no part of the security of anything.
 from __future__ import annotations
 
 import ast
-import gc
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from toolfold.definitions import ToolDefinition
 from toolfold.review import calls, source
 from toolfold.review.finding import Code, Finding
 from toolfold.review.program import CATCHES, CONDITION, Call, Imported, Program, Scope, read
+from toolfold.schema.large import uncollected
 from toolfold.schema.validation import Validators
 
 Lookup = Callable[[str, str], ToolDefinition | None]
@@ -49,14 +49,8 @@ def review(code: str, names: ApiNames, tool: Lookup, validators: Validators | No
     """
     if len(code) > _LONGEST:
         return []
-    # A tree is many small objects and no garbage: the collector would walk the whole process for nothing.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         return _review(code, names, tool, validators)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _review(code: str, names: ApiNames, tool: Lookup, validators: Validators | None) -> list[Finding]:

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import importlib.util
 import json
+import os
 import platform
 import re
 import shutil
@@ -23,6 +24,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from toolfold.errors import ConfigError
+from toolfold.sandbox.anonymous import forget_paths, own_paths
 from toolfold.sandbox.protocol import Tell, to_nobody
 from toolfold.sandbox.runtime import make_readable
 
@@ -78,6 +80,7 @@ def _install(wanted: list[str], folder: Path, lock: Path, tell: Tell) -> None:
             (work / "lock").rename(lock)
         _run(_install_command(lock, target), wanted, tell)
         make_readable(target)
+        forget_paths(target, [*own_paths(), str(target), tempfile.gettempdir()])
         target.chmod(0o755)
         shutil.copy(lock, target / "toolfold-packages.txt")
         target.rename(folder)
@@ -137,7 +140,7 @@ def _pip() -> list[str] | None:
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     base = getattr(sys, "_base_executable", sys.executable)
-    asked = subprocess.run([base, "-c", "import pip"], capture_output=True, check=False, timeout=30)
+    asked = subprocess.run([base, "-c", "import pip"], capture_output=True, check=False, timeout=30, cwd=os.sep)
     return [base, "-m", "pip"] if asked.returncode == 0 else None
 
 
@@ -152,8 +155,9 @@ def _uv() -> list[str]:
 
 def _run(command: list[str], wanted: list[str], tell: Tell) -> None:
     said: list[str] = []
+    # Not in the current folder, which may be a stranger's: Python imports from there, and uv reads its config there.
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=os.sep
     )
     assert process.stdout is not None
     with process.stdout:

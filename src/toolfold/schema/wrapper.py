@@ -33,13 +33,6 @@ def unwrapped(schema: dict[str, Any] | None) -> Any:
     return properties[_KEY] if is_wrapper else None
 
 
-def unwrap(value: Any) -> Any:
-    """The value inside a wrapper; `value` itself where it is not wrapped although its schema says so."""
-    if isinstance(value, dict) and list(mapping := cast("dict[str, Any]", value)) == [_KEY]:
-        return mapping[_KEY]
-    return cast("Any", value)
-
-
 def declared_kind(schema: dict[str, Any] | None) -> Literal["text", "list", "any"]:
     """What a result is certain to be, as far as the way to read it depends on that."""
     inner = unwrapped(schema)

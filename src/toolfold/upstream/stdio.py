@@ -17,13 +17,14 @@ import termios
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from toolfold.config.settings import ServerConfig
-from toolfold.upstream.messages import Lines, MessageTooLongError, Parser
+from toolfold.upstream.messages import Lines, MessageTooLongError, Parser, encoded
 from toolfold.upstream.processes.warden import Exit, StartRefusedError, Ward, Warden
-from toolfold.upstream.serverlog import ServerLog
+from toolfold.upstream.serverlog import DOCTOR, ServerLog
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
@@ -36,7 +37,9 @@ OUTBOX_LIMIT = 64 * 1024**2
 """Bytes that may wait for a server that does not read its stdin."""
 EXIT_PATIENCE = 1.0
 """Seconds between the end of stdout and the news of the process's end."""
-MESSAGES_PER_TURN = 32
+LINES_PER_TURN = 32
+JUNK_LINES = 10_000
+"""Lines before the first message after which the command is taken for something other than an MCP server."""
 
 
 class CannotStartError(Exception):
@@ -75,7 +78,8 @@ class MessageReader(Stream):
         self._waiter: asyncio.Future[None] | None = None
         self._listening = False
         self.over = False
-        self._delivered = 0
+        self._lines_read = 0
+        self._understood = False
         self.reason = ""
         self.on_end: Callable[[], None] = lambda: None
         self._listen()
@@ -138,13 +142,18 @@ class MessageReader(Stream):
     async def __anext__(self) -> SessionMessage:
         while True:
             if self._messages:
-                self._delivered += 1
-                if self._delivered % MESSAGES_PER_TURN == 0:
-                    # A flood of messages must not keep the loop from everything else.
-                    await asyncio.sleep(0)
                 return self._messages.popleft()
             if self._lines.ready:
                 self._messages.extend(self._parser.parse(self._lines.pop()))
+                self._understood = self._understood or bool(self._messages)
+                self._lines_read += 1
+                if self._lines_read % LINES_PER_TURN == 0:
+                    # A flood of messages, or of what is none, must not keep the loop from everything else.
+                    await asyncio.sleep(0)
+                if self._lines_read >= JUNK_LINES and not self._understood:
+                    self.reason = f"sent {JUNK_LINES:,} lines and no MCP message"
+                    self._lines.ready.clear()
+                    self._finish()
                 continue
             if self.over:
                 await self._explain()
@@ -186,8 +195,7 @@ class MessageWriter(Stream):
 
         if self._fd < 0:
             raise anyio.ClosedResourceError
-        # Unset, not none: JSON-RPC forbids `"params": null`.
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        line = encoded(item.message) + b"\n"
         if self._outbox:
             if self._waiting > OUTBOX_LIMIT:
                 raise anyio.BrokenResourceError
@@ -336,21 +344,15 @@ def _executable(config: ServerConfig, env: dict[str, str]) -> str:
     if found is None:
         raise CannotStartError(
             f"the command `{config.command}` was not found on PATH.",
-            f"Install it, or give its full path as `command`{_where(config)}.",
+            "Install it, or give its full path as `command`.",
         )
     return found
 
 
 def _explained(error: StartRefusedError, config: ServerConfig) -> CannotStartError:
     if error.step == "cwd":
-        return CannotStartError(
-            f"its folder `{config.cwd}` cannot be entered: {error}.", f"Correct `cwd`{_where(config)}."
-        )
-    hint = f"Correct `command`{_where(config)}."
+        return CannotStartError(f"its folder (`cwd`) cannot be entered: {error}.", f"Correct `cwd`. {DOCTOR}")
+    hint = f"Correct `command`. {DOCTOR}"
     if error.errno == errno.ENOEXEC:
         hint = "A script needs a first line such as `#!/usr/bin/env python3`, or name its interpreter as `command`."
-    return CannotStartError(f"the command `{config.command}` cannot be run: {error}.", hint)
-
-
-def _where(config: ServerConfig) -> str:
-    return f" in {config.source}" if config.source else ""
+    return CannotStartError(f"the command `{Path(config.command).name}` cannot be run: {error}.", hint)

@@ -37,13 +37,15 @@ class Hit(dict[str, Any]):
     """One hit of `search_tools`: a dict whose keys are attributes too; the key `import` is `hit.import_`.
 
     `name` and `server`; with descriptions also `description` and `import`; in full also `signature`, `input_schema`
-    and `output_schema`.
+    and `output_schema`. A resource or a prompt says so in `kind`.
     """
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self["import" if name == "import_" else name]
         except KeyError:
+            if name == "kind":
+                return "tool"
             keys = ", ".join(self)
             raise AttributeError(f"a hit at this detail has {keys}, not {name!r}; detail='full' has all") from None
 

@@ -68,7 +68,8 @@ def to_value(reply: dict[str, Any], server: str, tool: str) -> Any:
     if reply.get("warning"):
         warn(reply["warning"])
     if reply.get("has_structured"):
-        return _structured(reply, parts, tool) if reply.get("media") else reply["structured"]
+        value = _unwrapped(reply["structured"]) if reply.get("wrapped") else reply["structured"]
+        return _with_files(value, parts, tool) if reply.get("media") else value
     kind = reply.get("kind")
     if kind == "text" and all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
@@ -87,11 +88,17 @@ def _reason(parts: list[dict[str, Any]], structured: Any) -> str:
     return text or "the tool reported an error without a text"
 
 
-def _structured(reply: dict[str, Any], parts: list[dict[str, Any]], tool: str) -> Any:
+def _unwrapped(value: Any) -> Any:
+    """What is inside `{"result": …}`; `value` itself where a server declares a wrapper and sends none."""
+    held = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return held["result"] if list(held) == ["result"] else cast("Any", value)
+
+
+def _with_files(value: Any, parts: list[dict[str, Any]], tool: str) -> Any:
     """Structured content with its media as files. Media beside it are files too, and a note says where they are."""
     media = Media(tool)
-    value = media.taken_out(reply["structured"])
-    beside = [media.keep(part) for part in parts if part["type"] == "blob" and part["data"] not in media.kept]
+    value = media.taken_out(value)
+    beside = [media.keep(part) for part in parts if part["type"] == "blob" and not media.has(part)]
     if beside:
         warn(f"{tool} also returned {', '.join(map(repr, beside))}")
     return value
@@ -159,8 +166,8 @@ class Media:
 
     def __init__(self, stem: str) -> None:
         self._stem = stem
-        self.kept: dict[str, File] = {}
-        """By their data, so that what is in a result twice is one file."""
+        # What is in a result twice is one file.
+        self._kept: dict[tuple[str, str | None], File] = {}
 
     def taken_out(self, value: Any) -> Any:
         """`value`, changed in place: a File stands where an object in one of MCP's shapes for media was."""
@@ -201,10 +208,13 @@ class Media:
 
     def keep(self, part: dict[str, Any]) -> File:
         """A file with the bytes of a part."""
-        data = part["data"]
-        if data not in self.kept:
-            self.kept[data] = _written(base64.b64decode(data), part.get("mime_type"), part.get("name") or self._stem)
-        return self.kept[data]
+        key = (part["data"], part.get("mime_type"))
+        if key not in self._kept:
+            self._kept[key] = _written(base64.b64decode(key[0]), key[1], part.get("name") or self._stem)
+        return self._kept[key]
+
+    def has(self, part: dict[str, Any]) -> bool:
+        return (part["data"], part.get("mime_type")) in self._kept
 
 
 def _written(data: bytes, mime_type: str | None, wish: str) -> File:

@@ -90,8 +90,7 @@ def _names(folder: Path) -> list[str]:
             names = {entry.name.removesuffix(".py") for entry in entries}
     except OSError:
         return []
-    if "index.pyi" in names:
-        names.discard("index")
+    names.discard("index")
     return sorted(name for name in names if name.isidentifier() and not name.startswith("_"))
 
 
