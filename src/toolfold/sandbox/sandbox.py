@@ -245,8 +245,10 @@ class Sandbox(asyncio.BufferedProtocol):
         broken: ToolfoldError | None = None
         if not await self._until_still(supervised):
             broken = SandboxDied("the program went on working after its end.")
-        elif self.alive and self._quota.unsure(self._pids):
-            broken = await asyncio.to_thread(self._quota.measure, self._pids)
+        elif self.alive:
+            broken = supervised.exceeded()
+            if broken is None and self._quota.unsure(self._pids):
+                broken = await asyncio.to_thread(self._quota.measure, self._pids)
         self._quota.sleep()
         if broken is not None:
             self._fail(broken)
