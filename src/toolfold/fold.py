@@ -10,126 +10,217 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolfold.catalog.catalog import Answer, Catalog
+from toolfold.catalog.catalog import Answer, Catalog, Detail
+from toolfold.codegen.names import identifier
 from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.definitions import Listing
-from toolfold.errors import ToolfoldError, UpstreamError
-from toolfold.session.events import Event, Finished, RunResult
+from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError, UpstreamIsToolfold
+from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
+from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
 
 if TYPE_CHECKING:
+    from toolfold.guards.guard import Guard
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.schema.validation import Validators
     from toolfold.session.sessions import Sessions
     from toolfold.upstream.fleet import Fleet
+    from toolfold.upstream.roster import Roster
 
 _T = TypeVar("_T")
-_SWITCHED_OFF = "Programs are switched off here (`enabled = false` in the settings); search still works."
+_log = logging.getLogger("toolfold")
+_SWITCHED_OFF = RunError(
+    code="disabled", message="Programs are switched off here (`enabled = false` in the settings); search still works."
+)
 _FIRST_LISTING = 20.0
-"""Seconds that a search or a run waits for servers that were never listed before."""
+"""Seconds that a search waits for servers that were never listed before, when nothing is known yet."""
+_SOME_KNOWN = 5.0
+"""Seconds that it waits when it has something to search in."""
+_TIME_TO_ANSWER = 0.05
+_ABSENT_SHOWN = 3
 
 
 class Toolfold:
     """Everything behind the two tools. Nothing is started until it is needed; leaving the context ends all of it."""
 
-    def __init__(self, loaded: Loaded, tell: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, loaded: Loaded, guards: Sequence[Guard] = ()) -> None:
         self.loaded = loaded
-        self._tell = tell
         self.settings = loaded.settings
         self.catalog = Catalog.open(self.settings)
-        self.unlisted: dict[str, UpstreamError] = {}
-        """Servers that could not be listed, and why."""
+        self._guards = tuple(guards)
+        self._untold = [project.text for project in loaded.untrusted]
+        """What the first search says once."""
+        if loaded.data_problem:
+            _log.warning(loaded.data_problem)
         self._stack = contextlib.AsyncExitStack()
         self._fleet: Fleet | None = None
         self._sessions: asyncio.Task[Sessions] | None = None
         self._choice: Choice | None = None
         self._pool: Pool | None = None
-        self._first_listing: asyncio.Task[None] | None = None
-        self._tree_lock = asyncio.Lock()
-        # The catalog is asked in threads; meanwhile nobody else asks or changes it.
+        self._roster: Roster | None = None
+        self._waited_for: set[str] = set()
+        """Servers that a search has waited for once; later ones take what is there."""
+        self._tree_written: asyncio.Task[str] | None = None
+        # The catalog is asked in a thread of its own; meanwhile nothing else asks or changes it.
         self._catalog_lock = asyncio.Lock()
-        self._tree_version = ""
-        self._background: set[asyncio.Task[Any]] = set()
-        self._asked: set[str] = set()
-        """Servers whose definitions were asked for since this fold was opened."""
+        self._catalog_thread = ThreadPoolExecutor(1, "catalog")
+        self._runs: set[asyncio.Task[Any]] = set()
 
     @classmethod
     def open(
         cls,
         config: Path | str | Mapping[str, Any] | Settings | None = None,
         *,
+        guards: Sequence[Guard] = (),
         catalog_dirs: tuple[Path, ...] = (),
         data_dir: Path | None = None,
-        tell: Callable[[str], None] = lambda text: None,
     ) -> Toolfold:
         """`config`: a file, a dict of the same shape, Settings, or None for what is found on this machine.
 
-        `tell` hears, from any thread, of set-up that takes long: packages that are installed, an image made.
+        `guards` see every call to an upstream, in this order, before it is checked and sent. What takes long to set up
+        is logged by the logger `toolfold`.
         """
         source = Path(config) if isinstance(config, str) else config
-        return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir), tell)
+        return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir), guards)
 
     async def __aenter__(self) -> Toolfold:
         from toolfold.upstream.fleet import Fleet
+        from toolfold.upstream.roster import Roster
 
-        fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs", on_listing=self._on_listing)
+        fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
         self._fleet = await self._stack.enter_async_context(fleet)
+        missing = set(self.catalog.missing)
+        self._roster = Roster(fleet, self._take, listed=[name for name in self.settings.servers if name not in missing])
+        self._stack.push_async_callback(self._roster.close)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        self._fleet = None
         with contextlib.suppress(asyncio.CancelledError):
-            for task in [*self._background, self._first_listing, self._sessions]:
+            for task in [*self._runs, self._sessions, self._tree_written]:
                 if task is not None and not task.done():
                     task.cancel()
                     await asyncio.wait([task], timeout=5)
         await self._stack.aclose()
+        self._catalog_thread.shutdown(wait=False, cancel_futures=True)
 
     # The two tools
 
     async def search(
-        self, query: str, *, detail: str = "with_description", limit: int | None = None, explain: bool = False
+        self,
+        query: str,
+        *,
+        detail: Detail = "with_description",
+        limit: int | None = None,
+        server: str | None = None,
+        explain: bool = False,
     ) -> Answer:
-        """What matches, best first, with `.text` as the model reads it."""
-        await self.listed()
-        answer = await self._ask(lambda: self.catalog.search(query, detail=detail, limit=limit, explain=explain))
-        if answer.hits or not self.unlisted:
-            return answer
-        reasons = "\n".join(f"Not available: {str(error)[:200]}" for error in self.unlisted.values())
-        return Answer(answer.hits, answer.total, f"{answer.text}\n{reasons}")
+        """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
+        _text(query, "query")
+        await self._listed_for_search(query)
+        answer = await self._ask(
+            lambda: self.catalog.search(query, detail=detail, limit=limit, server=server, explain=explain)
+        )
+        told, self._untold = [self._absent(), *self._untold], []
+        return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
+
+    async def _everything(self, detail: Detail, limit: int | None, server: str | None) -> list[dict[str, Any]]:
+        """Every tool (of one `server`, if given) as a program goes through them."""
+        return await self._ask(lambda: self.catalog.everything(detail, limit=limit, server=server))
 
     async def run(
         self,
         code: str,
         *,
         session: str | None = None,
+        caller: str = LOCAL_CALLER,
+        context: Mapping[str, str] | None = None,
         timeout: float | None = None,
         check: bool | None = None,
-        heard: Callable[[Event], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        ask: Ask | None = None,
     ) -> RunResult:
-        """Run a program. With a `session` its variables and files are there for the next run."""
+        """Run a program. With a `session` its variables and files are there for the caller's next run.
+
+        `caller` is whose sessions these are, `context` what guards may know about the run (for example a user's id).
+        `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
+        Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
+        """
+        self._check_open()
+        _text(code, "code")
+        _text(caller, "caller")
+        if session is not None:
+            _text(session, "session")
+        seconds = self.settings.sandbox.timeout if timeout is None else timeout
+        run = RunContext(caller, session, Deadline(seconds), values=context or {}, on_event=on_event, asker=ask)
+        task = asyncio.current_task()
+        assert task is not None
+        self._runs.add(task)
+        try:
+            return await self._run(code, run, check=self.settings.check if check is None else check)
+        except LimitExceeded as error:
+            return RunResult(success=False, error=RunError.of(error), session=session)
+        except asyncio.CancelledError:
+            if self._fleet is None and not task.uncancel():
+                raise FoldClosed("Toolfold was closed during the run.") from None
+            raise
+        finally:
+            self._runs.discard(task)
+
+    async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         if not self.settings.enabled:
-            return RunResult(success=False, error=_SWITCHED_OFF, session=session)
-        await self.listed()
-        refused = self._review(code) if (self.settings.check == "on" if check is None else check) else None
-        if refused is not None:
-            return RunResult(success=False, error=refused, session=session)
-        sessions = await self._sandbox()
-        await self._fresh_tree()
-        return await sessions.run(code, session=session, timeout=timeout, heard=heard)
+            return RunResult(success=False, error=_SWITCHED_OFF, session=run.session)
+        async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
+            await self._listed_for_program(code, run.deadline)
+            refused = self._review(code) if check else None
+            if refused is not None:
+                return RunResult(success=False, error=refused, session=run.session)
+            sessions = await self._sandbox()
+            await self._fresh_tree()
+        return await sessions.run(code, run)
 
     async def stream(
-        self, code: str, *, session: str | None = None, timeout: float | None = None, check: bool | None = None
+        self,
+        code: str,
+        *,
+        session: str | None = None,
+        caller: str = LOCAL_CALLER,
+        context: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        check: bool | None = None,
     ) -> AsyncIterator[Event]:
-        """The same run, event by event; the last one is `Finished`. Leaving the loop early ends the program."""
+        """The same run, event by event; the last one is `Finished`. Leaving the loop early ends the program.
+
+        A question is an `ApprovalRequest`; the run waits until it is answered by `approve()` or `deny()`.
+        """
         events: asyncio.Queue[Event] = asyncio.Queue()
+
+        async def ask(question: Question) -> Reply:
+            request = ApprovalRequest(question, asyncio.get_running_loop().create_future())
+            events.put_nowait(request)
+            return await request.reply
+
         task = asyncio.create_task(
-            self.run(code, session=session, timeout=timeout, check=check, heard=events.put_nowait)
+            self.run(
+                code,
+                session=session,
+                caller=caller,
+                context=context,
+                timeout=timeout,
+                check=check,
+                on_event=events.put_nowait,
+                ask=ask,
+            )
         )
         task.add_done_callback(lambda _: events.put_nowait(Finished(RunResult(success=False))))
         try:
@@ -143,47 +234,83 @@ class Toolfold:
 
     # What they need
 
-    async def listed(self) -> None:
-        """Wait, within reason, for servers whose tools have never been seen."""
-        if not self.catalog.missing and self._first_listing is None:
-            return
-        if self._first_listing is None:
-            self._first_listing = asyncio.create_task(self.refresh(list(self.catalog.missing)))
-        if not self._first_listing.done():
-            await asyncio.wait([self._first_listing], timeout=_FIRST_LISTING)
+    async def listed(self, servers: Iterable[str] | None = None, timeout: float = _FIRST_LISTING) -> None:
+        """Wait, within reason, for servers (all by default) whose tools have never been seen."""
+        missing = set(self.catalog.missing)
+        wanted = missing if servers is None else missing.intersection(servers)
+        if wanted:
+            await self.roster.wait_for(wanted, timeout)
 
     async def refresh(self, servers: list[str] | None = None) -> None:
         """Ask servers (all by default) for their definitions, side by side, and keep the answers."""
-        async for server, listing in self.fleet.listings(servers):
-            self._asked.add(server)
-            if isinstance(listing, UpstreamError):
-                self.unlisted[server] = listing
-            else:
-                await self._take(listing)
+        await self.roster.refresh(servers)
+
+    async def _listed_for_search(self, query: str) -> None:
+        """A search waits once for each server that was never listed, and longer only where nothing is known at all."""
+        self._check_open()
+        missing = [server for server in self.catalog.missing if server not in self._waited_for or server in query]
+        if missing:
+            self._waited_for.update(missing)
+            await self.listed(missing, _SOME_KNOWN if self.catalog.entries else _FIRST_LISTING)
+
+    async def _listed_for_program(self, code: str, deadline: Deadline) -> None:
+        """A program waits only for servers that it names; the others are listed in the background."""
+        missing = self.catalog.missing
+        if missing:
+            self.roster.want()
+            named = [server for server in missing if _names(code, server)]
+            await self.listed(named, max(deadline.remaining - _TIME_TO_ANSWER, 0.0))
+
+    def _absent(self) -> str:
+        """One line about the servers that are not there yet, and why; empty when all are."""
+        states = self.roster.states()
+        absent = [
+            states[server].text for server in self.catalog.missing if server in states and self._is_expected(server)
+        ]
+        more = f"; and {len(absent) - _ABSENT_SHOWN} more" if len(absent) > _ABSENT_SHOWN else ""
+        return f"Not available now: {'; '.join(absent[:_ABSENT_SHOWN])}{more}" if absent else ""
+
+    def _is_expected(self, server: str) -> bool:
+        return not isinstance(self.unlisted.get(server), UpstreamIsToolfold)
+
+    @property
+    def unlisted(self) -> dict[str, UpstreamError]:
+        """Servers that could not be listed, and why."""
+        states = self._roster.states() if self._roster is not None else {}
+        return {name: state.error for name, state in states.items() if state.state == "failed" and state.error}
+
+    @property
+    def roster(self) -> Roster:
+        """Which servers have been listed, and what became of the others."""
+        self._check_open()
+        assert self._roster is not None
+        return self._roster
 
     async def _take(self, listing: Listing) -> None:
-        self.unlisted.pop(listing.server, None)
         async with self._catalog_lock:
             self.catalog.update(listing)
 
     @property
     def fleet(self) -> Fleet:
+        return self._check_open()
+
+    def _check_open(self) -> Fleet:
         if self._fleet is None:
-            raise ToolfoldError("Toolfold is not open.", hint="Use `async with Toolfold.open(...) as fold:`.")
+            raise FoldClosed("Toolfold is not open.", hint="Use `async with Toolfold.open(...) as fold:`.")
         return self._fleet
 
     async def warm_up(self) -> None:
         """Get the sandbox and the API tree ready before the first program asks for them."""
         await self._sandbox()
         await self._fresh_tree()
-        if self._first_listing is not None:
+        if self._waited_for:
             # New definitions: index them now. What is on disk already is read in a moment when it is asked for.
             await self._ask(self.catalog.warm)
 
     async def _ask(self, question: Callable[[], _T]) -> _T:
         """Ask the catalog in a thread: a long answer may take a third of a second, and runs go on meanwhile."""
         async with self._catalog_lock:
-            asking = asyncio.ensure_future(asyncio.to_thread(question))
+            asking = asyncio.get_running_loop().run_in_executor(self._catalog_thread, question)
             try:
                 return await asyncio.shield(asking)
             except asyncio.CancelledError:
@@ -208,8 +335,6 @@ class Toolfold:
         return await asyncio.shield(self._sessions)
 
     async def _start_sandbox(self) -> Sessions:
-        from toolfold.guards.arguments import Arguments
-        from toolfold.guards.limits import Limits
         from toolfold.sandbox.choose import choose
         from toolfold.sandbox.pool import Pool
         from toolfold.session.bridge import Bridge, World
@@ -218,14 +343,21 @@ class Toolfold:
         from toolfold.session.sessions import Sessions
 
         settings = self.settings.sandbox
-        self._choice = await choose(settings, self.settings.data_dir, tell=self._tell)
+        self._choice = await choose(settings, self.settings.data_dir, tell=_log.info)
         await self._fresh_tree()
-        checked = Arguments(self._validators)
-        world = World(self.catalog, self.fleet, self._validators, self.search, self._on_used)
+        world = World(
+            self.catalog,
+            self.fleet,
+            self._validators,
+            self._guards,
+            settings,
+            self.search,
+            self._everything,
+            self.roster.used,
+        )
 
-        def bridge(output: OutputRecorder, heard: Callable[[Event], None] | None) -> Bridge:
-            limits = Limits(settings.tool_calls, settings.concurrent_calls)
-            return Bridge(world, [limits, checked], output, heard)
+        def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
+            return Bridge(world, run, output)
 
         homes = SessionHomes(self.settings.data_dir)
         self._stack.callback(homes.close)
@@ -246,17 +378,26 @@ class Toolfold:
 
     async def _fresh_tree(self) -> None:
         """The generated API is as new as the catalog when this returns. Live sandboxes see the new tree at once."""
-        if self._tree_version == self.catalog.version:
-            return
+        wanted = self.catalog.version
+        while True:
+            writing = self._tree_written
+            if writing is not None and writing.done() and not writing.cancelled() and writing.exception() is None:
+                if writing.result() == wanted:
+                    return
+                writing = None
+            if writing is None or writing.done():
+                writing = self._tree_written = asyncio.create_task(self._write_tree())
+            # A run that gives up does not stop the writing that others wait for.
+            await asyncio.shield(writing)
+
+    async def _write_tree(self) -> str:
         from toolfold.codegen.tree import write_tree
 
-        async with self._tree_lock:
-            version = self.catalog.version
-            if self._tree_version != version:
-                await asyncio.to_thread(write_tree, self.catalog.tools, self._api)
-                self._tree_version = version
+        version = self.catalog.version
+        await asyncio.to_thread(write_tree, self.catalog.tools, self._api)
+        return version
 
-    def _review(self, code: str) -> str | None:
+    def _review(self, code: str) -> RunError | None:
         from toolfold.review.review import review
 
         findings = review(code, self.catalog.names, self.catalog.tool, self._validators)
@@ -264,9 +405,18 @@ class Toolfold:
             return None
         lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
         lines += self._usages(finding.tool for finding in findings[:5])
-        # A server that could not be listed has no module: say why, not only that.
-        lines += [str(error) for server, error in self.unlisted.items() if server in code]
-        return "\n".join(["Nothing was run.", *lines])
+        # A server that is not listed yet has no module: say so, and why.
+        states = self.roster.states()
+        absent = [server for server in self.catalog.missing if _names(code, server)]
+        lines += [states[server].text for server in absent if server in states]
+        first = findings[0]
+        return RunError(
+            code=first.code,
+            message=first.message,
+            hint=first.hint,
+            line=first.line,
+            text="\n".join(["Nothing was run.", *lines]),
+        )
 
     def _usages(self, tools: Iterable[tuple[str, str] | None]) -> list[str]:
         """How the tools that were called wrongly are called, each once."""
@@ -275,16 +425,13 @@ class Toolfold:
         found = [self.catalog.tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
         return [usage(self.catalog.names, tool) for tool in found[:2] if tool is not None]
 
-    def _on_used(self, server: str) -> None:
-        """A server that runs anyway is asked once what it offers now: the cache may be from another day."""
-        if server not in self._asked:
-            self._asked.add(server)
-            self._later(self.refresh([server]))
 
-    def _on_listing(self, listing: Listing) -> None:
-        self._later(self._take(listing))
+def _names(code: str, server: str) -> bool:
+    """Whether a program names a server: as its module, or in a tool's full name."""
+    words = "|".join(map(re.escape, {server, identifier(server, "server")}))
+    return re.search(rf"(?:servers\.|servers import [^\n]*\b|mcp__|[\"'])(?:{words})(?![A-Za-z0-9])", code) is not None
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+
+def _text(value: object, name: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"`{name}` must be a string, not {type(value).__name__}.")

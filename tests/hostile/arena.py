@@ -133,7 +133,9 @@ class Arena:
         assert self._homes is not None
         sandbox: Sandbox = self.wait_for(self._pool.take(), 60)
         if name:
-            sandbox.home = self._homes.adopt(sandbox.home, name)
+            home = self._homes.adopt(sandbox.home, "arena", name)
+            assert home is not None
+            sandbox.home = home
         try:
             yield Session(self, sandbox)
         finally:

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import sys
+import shlex
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import typer
 
+from toolfold.cli.console import printable, write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, log_to_file, run_async
-from toolfold.errors import ToolfoldError, UpstreamError, UpstreamIsToolfold
+from toolfold.cli.trust import offer_trust
+from toolfold.errors import ToolfoldError, UpstreamIsToolfold
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
 
+_EXTRAS = {
+    "semantic": ("wordllama", "search finds tools by meaning as well as by words"),
+    "tokens": ("rs_bpe", "token counts are exact instead of estimated"),
+    "monty": ("pydantic_monty", "programs run where neither bubblewrap nor containers do"),
+}
+"""Extra → the module that it brings, and what it adds."""
 _PROBE = "from toolfold import search_tools\nprint('ran', len(search_tools('')))"
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that was checked, how it is, and what to do when it is not well."""
 
-    topic: Literal["config", "server", "sandbox"]
+    topic: Literal["config", "server", "sandbox", "extra"]
     name: str
     state: Literal["ok", "warning", "bad"]
     detail: str = ""
@@ -38,9 +47,10 @@ def doctor(config: Config = None, catalog: CatalogDirs = None, data: DataDir = N
 
     Example: toolfold doctor --config .mcp.json
     """
+    offer_trust(config)
     lines = run_async(lambda: _examine(config, catalog, data))
     if json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines), indent=2).decode() + "\n")
+        write_json(lines)
     else:
         _show(lines)
     if any(line.state == "bad" for line in lines):
@@ -61,11 +71,14 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
             status.update("starting every server")
             lines += await _servers(fold)
             status.update("proving the sandbox")
-            return lines + await _sandbox(fold, lambda text: status.update(escape(text)))
+            return lines + await _sandbox(fold, lambda text: status.update(escape(printable(text)))) + _extras(fold)
 
 
 def _config(fold: Toolfold) -> list[Line]:
     lines: list[Line] = []
+    if fold.loaded.data_problem:
+        todo = "Make that folder writable, or name another one with --data or TOOLFOLD_DATA."
+        lines.append(Line(topic="config", name="data folder", state="bad", detail=fold.loaded.data_problem, todo=todo))
     for file in fold.loaded.files:
         parts = [f"{len(file.servers)} servers: {', '.join(file.servers)}" if file.servers else "no servers used"]
         parts += [f"{name} shadowed by {winner}" for name, winner in file.shadowed.items()]
@@ -75,6 +88,16 @@ def _config(fold: Toolfold) -> list[Line]:
     lines += [
         Line(topic="config", name=str(each), state="bad", todo="Edit that file.") for each in fold.loaded.problems
     ]
+    lines += [
+        Line(
+            topic="config",
+            name=str(each.folder),
+            state="warning",
+            detail=each.text,
+            todo=f"See what it would start, and allow it: toolfold trust {shlex.quote(str(each.folder))}",
+        )
+        for each in fold.loaded.untrusted
+    ]
     lines += [Line(topic="config", name=str(each), state="warning") for each in fold.catalog.problems]
     if not fold.settings.servers and not fold.settings.catalog_dirs:
         todo = "Write a toolfold.toml, or name a config with --config."
@@ -83,15 +106,11 @@ def _config(fold: Toolfold) -> list[Line]:
 
 
 async def _servers(fold: Toolfold) -> list[Line]:
-    failures: dict[str, UpstreamError] = {}
+    failures = {server: state.error for server, state in (await fold.roster.refresh()).items()}
     counts: dict[str, str] = {}
-    async for server, listing in fold.fleet.listings():
-        if isinstance(listing, UpstreamError):
-            failures[server] = listing
-        else:
-            fold.catalog.update(listing)
-            offers = {"tools": listing.tools, "resources": listing.resources, "prompts": listing.prompts}
-            counts[server] = ", ".join(f"{len(kind)} {name}" for name, kind in offers.items() if kind) or "no tools"
+    for info in fold.catalog.servers:
+        offers = {"tools": info.tools, "resources": info.resources, "prompts": info.prompts}
+        counts[info.name] = ", ".join(f"{count} {kind}" for kind, count in offers.items() if count) or "no tools"
     lines: list[Line] = []
     for health in sorted(fold.fleet.health(), key=lambda each: each.server):
         problem = failures.get(health.server)
@@ -135,7 +154,7 @@ async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
     except ToolfoldError as error:
         return [Line(topic="sandbox", name="no sandbox", state="bad", detail=error.message, todo=error.hint)]
     if not result.success:
-        return [Line(topic="sandbox", name=choice.backend.name, state="bad", detail=result.error or "")]
+        return [Line(topic="sandbox", name=choice.backend.name, state="bad", detail=str(result.error or ""))]
     ran = f"a program ran in {result.execution_time_ms:.1f} ms"
     best = Line(topic="sandbox", name=choice.backend.name, state="ok", detail=f"{choice.evidence}; {ran}")
     held = "; ".join(f"{what}: {how}" for what, how in choice.walls.items())
@@ -145,6 +164,19 @@ async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
         for reason in choice.passed_over
     ]
     return [best, *walls, *stronger]
+
+
+def _extras(fold: Toolfold) -> list[Line]:
+    lines: list[Line] = []
+    for extra, (module, adds) in _EXTRAS.items():
+        if find_spec(module) is None:
+            todo = f"Run: pip install 'toolfold[{extra}]'"
+            lines.append(Line(topic="extra", name=f"{extra} is not installed", state="warning", detail=adds, todo=todo))
+        elif extra == "semantic" and not fold.catalog.semantic:
+            lines.append(Line(topic="extra", name=extra, state="ok", detail="switched off (`semantic = false`)"))
+        else:
+            lines.append(Line(topic="extra", name=extra, state="ok", detail=adds))
+    return lines
 
 
 def _show(lines: list[Line]) -> None:
@@ -159,10 +191,10 @@ def _show(lines: list[Line]) -> None:
         if line.topic != topic:
             topic = line.topic
             console.print(f"[bold]{topic}[/]")
-        console.print(f"  {marks[line.state]} {escape(line.name)}", highlight=False, soft_wrap=True)
+        console.print(f"  {marks[line.state]} {escape(printable(line.name))}", highlight=False, soft_wrap=True)
         if line.detail:
-            console.print(f"      {escape(line.detail)}", highlight=False, soft_wrap=True, style="dim")
+            console.print(f"      {escape(printable(line.detail))}", highlight=False, soft_wrap=True, style="dim")
         if line.todo:
-            console.print(f"      → {escape(line.todo)}", highlight=False, soft_wrap=True)
+            console.print(f"      → {escape(printable(line.todo))}", highlight=False, soft_wrap=True)
     bad = sum(line.state == "bad" for line in lines)
     console.print(f"[red]{bad} to put right[/]" if bad else "[green]all well[/]")

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from toolfold.cli.console import write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
+from toolfold.cli.trust import offer_trust
 
 
 def register(app: typer.Typer) -> None:
@@ -34,10 +36,9 @@ def generate(
             tools = fold.catalog.tools
             return len(tools), write_tree(tools, folder, state=folder / ".trees" / ".state")
 
+    offer_trust(config)
     count, report = run_async(work)
     if json:
-        import msgspec
-
-        sys.stdout.write(msgspec.json.encode({"tools": count, "report": report}).decode() + "\n")
+        write_json({"tools": count, "report": report})
     else:
         sys.stdout.write(f"{count} tools in {folder / 'servers'}\n")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
 from typing import cast
 
 from toolfold.config.settings import ServerConfig
@@ -20,7 +21,6 @@ from toolfold.upstream.connection import (
     Connection,
     Greeter,
     Transport,
-    address,
     follow_changes,
     said,
     unauthorized,
@@ -28,7 +28,8 @@ from toolfold.upstream.connection import (
 from toolfold.upstream.handshake import Era, IncompatibleError, OurselvesError, ProbeHarmedError
 from toolfold.upstream.health import Health, State
 from toolfold.upstream.remote import RefusedError, needs_authorization
-from toolfold.upstream.serverlog import DOCTOR, ServerLog, readable
+from toolfold.upstream.serverlog import DOCTOR, ServerLog
+from toolfold.upstream.starts import StartQueue, Turn
 from toolfold.upstream.stdio import CannotStartError
 
 FIRST_DELAY = 0.5
@@ -46,39 +47,49 @@ class Keeper:
         config: ServerConfig,
         log: ServerLog,
         opener: Opener,
-        on_listing: Callable[[Listing], None] | None,
+        starts: StartQueue,
+        on_listing: Callable[[Listing], None],
     ) -> None:
         self.server = server
         self.config = config
         self.connection: Connection | None = None
         self._log = log
         self._opener = opener
+        self._starts = starts
+        self._turn: Turn | None = None
         self._on_listing = on_listing
         self._opening: asyncio.Task[Connection] | None = None
         self._lives: set[asyncio.Task[None]] = set()
         self._era: Era = "legacy" if config.transport == "sse" else "auto"
         self._failures = 0
         self._retry_at = 0.0
-        self._starts = 0
+        self._started = 0
         self._last_error = ""
         self._problems: tuple[str, ...] = ()
         self._closed = False
 
-    async def connected(self) -> Connection:
-        """The live connection, started if there is none. Everyone who waits shares the one start."""
+    async def connected(self, *, background: bool = False, now: bool = False) -> Connection:
+        """The live connection, started if there is none. Everyone who waits shares the one start.
+
+        A start in the `background` comes after those that a caller waits for. `now` starts the server even if its
+        last failure is too recent for an ordinary call to try again.
+        """
         if self.connection is not None:
             return self.connection
         if self._closed:
             raise UpstreamUnavailable(self.server, "is closed.")
         if self._opening is None:
             wait = self._retry_at - time.monotonic()
-            if wait > 0:
+            if wait > 0 and not now:
                 raise UpstreamUnavailable(
                     self.server,
                     f"is down and will be tried again in {max(wait, 0.1):.1f} s. {self._last_error}",
                 )
-            self._opening = asyncio.create_task(self._open(), name=f"start {self.server}")
+            self._turn = Turn(urgent=not background)
+            self._opening = asyncio.create_task(self._open(self._turn), name=f"start {self.server}")
             self._opening.add_done_callback(self._opened)
+        elif not background:
+            self.hurry()
         opening = self._opening
         try:
             # A caller that gives up must not stop the start that others wait for.
@@ -89,27 +100,39 @@ class Keeper:
                 raise UpstreamUnavailable(self.server, "was closed before it had started.") from None
             raise
 
+    def hurry(self) -> None:
+        """A caller waits for this server: a start in the queue goes first, and the next call may start it at once."""
+        self._retry_at = 0.0
+        if self._turn is not None:
+            self._starts.hurry(self._turn)
+
     def _opened(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None
+        self._turn = None
         if not task.cancelled():
             task.exception()
 
-    async def _open(self) -> Connection:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.config.start_timeout
+    async def _open(self, turn: Turn) -> Connection:
         try:
-            try:
-                return await self._attempt(self._era, deadline)
-            except ProbeHarmedError as harm:
-                self._log.note(f"{harm}; starting it again in the older way")
-            connection = await self._attempt("legacy", deadline)
-            self._era = "legacy"
-            return connection
+            if self.config.transport != "stdio":
+                return await self._start()
+            async with self._starts.wait_for(turn):
+                return await self._start()
         except UpstreamError as error:
             self._failures += 1
             self._retry_at = time.monotonic() + _delay(self._failures)
             self._last_error = error.message.removeprefix(f"{self.server}: ")
             raise
+
+    async def _start(self) -> Connection:
+        deadline = asyncio.get_running_loop().time() + self.config.start_timeout
+        try:
+            return await self._attempt(self._era, deadline)
+        except ProbeHarmedError as harm:
+            self._log.note(f"{harm}; starting it again in the older way")
+        connection = await self._attempt("legacy", deadline)
+        self._era = "legacy"
+        return connection
 
     async def _attempt(self, era: Era, deadline: float) -> Connection:
         opened: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
@@ -153,7 +176,7 @@ class Keeper:
             if not opened.done():
                 opened.set_exception(self._failure(error, transport))
             elif connection is not None:
-                self._gone(connection, f"could not be reached ({_cause(error)})")
+                self._gone(connection, f"could not be reached ({_cause(error, self._log)})")
         finally:
             if connection is not None:
                 self._gone(connection, "was put away")
@@ -161,7 +184,7 @@ class Keeper:
     def _ready(self, connection: Connection) -> None:
         self.connection = connection
         connection.on_leave = self._let_go
-        self._starts += 1
+        self._started += 1
         self._last_error = ""
 
     def _let_go(self) -> None:
@@ -180,20 +203,18 @@ class Keeper:
         # One that was of use is started again at once. One that dies before it answers anything has to wait.
         self._failures = 0 if connection.answered else self._failures + 1
         self._retry_at = time.monotonic() + _delay(self._failures - 1)
-        self._last_error = f"The server {reason}.{said(connection.transport)}"
+        self._last_error = f"The server {reason}.{said(connection.transport, self._log)}"
         self._log.note(f"the server {reason}")
 
     async def _attend(self, connection: Connection) -> None:
         """Until the end, read the list again whenever the server says that it changed."""
         relisting: asyncio.Task[None] | None = None
-        following: asyncio.Task[None] | None = None
-        if self._on_listing is not None:
-            following = asyncio.create_task(follow_changes(connection))
+        following = asyncio.create_task(follow_changes(connection))
         try:
             while not (connection.leaving or connection.over):
-                if connection.stale and self._on_listing is not None and (relisting is None or relisting.done()):
+                if connection.stale and (relisting is None or relisting.done()):
                     connection.stale = False
-                    relisting = asyncio.create_task(self._relist(connection, self._on_listing))
+                    relisting = asyncio.create_task(self._relist(connection))
                 await connection.wake.wait()
                 connection.wake.clear()
         finally:
@@ -202,17 +223,17 @@ class Keeper:
                     task.cancel()
             await asyncio.gather(*(task for task in (relisting, following) if task), return_exceptions=True)
 
-    async def _relist(self, connection: Connection, on_listing: Callable[[Listing], None]) -> None:
+    async def _relist(self, connection: Connection) -> None:
         try:
-            on_listing(await self._listing(connection))
+            self._on_listing(await self._listing(connection))
         except Exception as error:
             self._log.note(f"the changed list was not taken over: {error!r}")
         # A server that announces changes without end is asked once in a while.
         await asyncio.sleep(RELIST_SPACING)
         connection.wake.set()
 
-    async def listing(self) -> Listing:
-        return await self._listing(await self.connected())
+    async def listing(self, *, background: bool = False, now: bool = False) -> Listing:
+        return await self._listing(await self.connected(background=background, now=now))
 
     async def _listing(self, connection: Connection) -> Listing:
         listing, problems = await connection.listing()
@@ -221,17 +242,17 @@ class Keeper:
 
     def _failure(self, error: Exception, transport: Transport | None) -> Exception:
         """Why the server did not start. A model reads this too: `doctor` names the files, and this names `doctor`."""
-        words = said(transport) if transport is not None else ""
+        words = said(transport, self._log) if transport is not None else ""
         match error:
             case ProbeHarmedError() | UpstreamError():
                 return error
             case CannotStartError(hint=hint):
                 return UpstreamUnavailable(self.server, str(error), hint=hint)
             case TimeoutError():
-                seconds = f"{self.config.start_timeout:g} s"
+                seconds = self.config.start_timeout
                 return UpstreamUnavailable(
                     self.server,
-                    f"did not answer the handshake within {seconds}.{words}",
+                    f"did not answer the handshake within {seconds:g} s (its `start_timeout`).{words}",
                     hint=f"If it is only slow, raise its `start_timeout`. {DOCTOR}",
                 )
             case OurselvesError():
@@ -242,16 +263,30 @@ class Keeper:
                 pass
         status = error.status if isinstance(error, RefusedError) else getattr(transport, "status", None)
         if needs_authorization(status):
-            return unauthorized(self.server, self.config, status)
+            return unauthorized(self.server, self._log, status)
         hint = f"Run its command by hand to see more. {DOCTOR}"
         if self.config.transport != "stdio":
             hint = f"Check that it is up, and its `url`. {DOCTOR}"
         if transport is not None and (reason := transport.reason()):
             return UpstreamUnavailable(self.server, f"the server {reason} before it was ready.{words}", hint=hint)
-        cause = _cause(error).replace(self.config.url or " ", address(self.config))
+        where = self._log.redactor.address
         return UpstreamUnavailable(
-            self.server, f"cannot be reached at {address(self.config)}: {cause}.{words}", hint=hint
+            self.server, f"cannot be reached at {where}: {_cause(error, self._log)}.{words}", hint=hint
         )
+
+    @contextmanager
+    def redacted(self) -> Generator[None]:
+        """An error that leaves this block is without the server's secrets, wherever in its words they were."""
+        try:
+            yield
+        except UpstreamError as error:
+            error.message, error.hint = self.mask(error.message), self.mask(error.hint)
+            error.args = (error.message,)
+            raise
+
+    def mask(self, text: str) -> str:
+        """`text` without the server's secrets."""
+        return self._log.redactor.text(text)
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Begin to leave, and return the tasks that are done when it is left."""
@@ -261,6 +296,10 @@ class Keeper:
         if self.connection is not None:
             self.connection.leave()
         return list(self._lives)
+
+    @property
+    def log_file(self) -> Path:
+        return self._log.path
 
     def health(self) -> Health:
         connection = self.connection
@@ -278,10 +317,10 @@ class Keeper:
             log_file=self._log.path,
             protocol_version=connection.version if connection else "",
             pid=connection.transport.pid if connection else None,
-            restarts=max(0, self._starts - 1),
-            last_error=self._last_error,
+            restarts=max(0, self._started - 1),
+            last_error=self.mask(self._last_error),
             retry_in=round(max(0.0, wait), 1) if state == "backoff" else 0.0,
-            problems=self._problems,
+            problems=tuple(map(self.mask, self._problems)),
         )
 
 
@@ -289,9 +328,9 @@ def _delay(failures: int) -> float:
     return 0.0 if failures < 1 else min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 16))
 
 
-def _cause(error: BaseException) -> str:
+def _cause(error: BaseException, log: ServerLog) -> str:
     """The innermost reason, in one line: the SDK's task groups wrap it several times."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    text = readable(str(error), WORDS)
+    text = log.quoted(str(error), WORDS)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -16,9 +16,11 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 _HEADER = struct.Struct(">I")
+MAX_VALUES = 200_000
+"""Values in one message that the host takes; `sandbox/frames.py` counts them the same way."""
 
 
 class ToolError(Exception):
@@ -115,6 +117,8 @@ class Channel:
         data = _encode(frame).encode("utf-8", "replace")
         if len(data) > self.longest:
             raise ValueError(f"{len(data):,} bytes in one message; the limit is `sandbox.message` ({self.longest:,})")
+        if len(data) > MAX_VALUES and _values(data) > MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES:,} values in one message; send them in several calls")
         with self._send_lock:
             if not self._listening:
                 raise ToolError(_ENDED["error"]["message"], code="ended")
@@ -189,7 +193,9 @@ class Channel:
             return None
         body = self._buffer[4 : 4 + size].decode()
         del self._buffer[: 4 + size]
-        return parse(body)
+        frame = parse(body)
+        frame["size"] = size + frame.get("follows", 0)
+        return frame
 
     def _read_while_idle(self, loop: Any, waiter: _Waiter) -> None:
         """While the loop has nothing else to do, wait here for the reply: that saves it two rounds.
@@ -242,6 +248,12 @@ class Channel:
             waiter.put(frame)
 
 
+def _values(data: bytes) -> int:
+    """What stands between strings counts: commas, and what opens a list or an object."""
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    return sum(part.count(b",") + part.count(b"[") + part.count(b"{") for part in bare)
+
+
 def parse(text: str) -> Any:
     """JSON. Large data is many objects and no garbage: looking for garbage meanwhile only costs time."""
     collecting = gc.isenabled()
@@ -275,7 +287,10 @@ def _unpack(reply: dict[str, Any]) -> Any:
             tool=error.get("tool", ""),
             code=error.get("code", "tool"),
         )
-    return reply.get("ok")
+    answer: Any = reply.get("ok")
+    if isinstance(answer, dict):
+        answer["size"] = reply["size"]
+    return cast("Any", answer)
 
 
 _channel: Channel | None = None
