@@ -98,7 +98,7 @@ async def _prepared(fold: Toolfold) -> AsyncGenerator[None]:
 async def _warm_up(fold: Toolfold) -> None:
     """Prepare in the background; the client's first questions come first. What fails here fails again, with words."""
     await asyncio.sleep(_WARM_UP_DELAY)
-    await fold.listed()
+    fold.roster.want()
     await fold.warm_up()
     from toolfold.cli.console import note
 

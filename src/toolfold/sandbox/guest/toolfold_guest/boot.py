@@ -48,7 +48,7 @@ def main() -> None:
     # asyncio only looks whether ssl exists; without a network nobody here needs it, and it costs 8 ms.
     sys.modules["ssl"] = None  # type: ignore[assignment]
     # Every program needs these: pay before the program arrives.
-    from . import confine, program
+    from . import already_parsed, confine, program
     from .api import open_channel
 
     del sys.modules["ssl"]
@@ -59,6 +59,7 @@ def main() -> None:
     channel.before_send = output.flush
     channel.longest = options.get("message", channel.longest)
     programs = program.Programs()
+    already_parsed.install()
     confine.restrict_files((f"{_HOME}/workspace", f"{_HOME}/skills", "/tmp"))  # noqa: S108 - the sandbox's own
     confine.limit(options.get("limits", {}))
     # What is imported so far is never garbage: keep the collector, and copy-on-write pages, away from it.
