@@ -296,6 +296,7 @@ FINE = [
     "from servers import github\ntool = getattr(github, 'close_issue', None)\nawait github.close_it()",
     "from servers import github\ntry:\n    await github.close_issue()\nexcept AttributeError:\n    pass",
     "async def f():\n    from servers.jira import create\ntry:\n    await f()\nexcept ImportError:\n    pass",
+    "import servers\nservers.github()\nservers.github.create_issue.later()\nservers.github._load()",
     "servers = ['a', 'b']\nfor server in servers:\n    print(server.upper())",
     "from servers.github import create_issue\nservers = {}\nservers.github()",
     # Another meaning of the name: rebinding, shadowing, a parameter, a loop variable, a class, a capture.

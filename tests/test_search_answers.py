@@ -216,6 +216,13 @@ def test_every_text_and_row_names_what_a_program_imports(tmp_path: Path) -> None
         assert len(catalog.search("do it", server=row["server"]).hits) == 1
 
 
+def test_a_name_that_no_words_match_is_found_with_a_score(catalog: Catalog) -> None:
+    (row,) = catalog.search("slack.list_users", limit=1, explain=True).rows()
+    assert row["why"] == ["exact name"]
+    answer = catalog.search("zzqqxx.yyy", explain=True, allow=lambda entry: entry.server == "stripe")
+    assert all(hit.score >= 0 for hit in answer.hits)
+
+
 def test_everything_lists_each_tool_by_name_and_nothing_else(real: Catalog, catalog: Catalog) -> None:
     rows = real.everything()
     assert rows == [
@@ -223,6 +230,7 @@ def test_everything_lists_each_tool_by_name_and_nothing_else(real: Catalog, cata
         for tool in real.tools
     ]
     assert real.everything(limit=7) == rows[:7]
+    assert real.everything(limit=0) == real.everything(limit=-3) == rows
     assert {row["server"] for row in real.everything(server="gitlab-zereight")} == {"gitlab_zereight"}
     assert real.everything(server="nowhere") == []
     assert catalog.everything(server="handbook") == []

@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
 from tests.search_fixtures import OFFICE, listing, office
 from toolfold.catalog.catalog import Catalog, Entry
-from toolfold.catalog.search import vectors
 from toolfold.config.settings import ServerConfig, Settings
 
 
@@ -219,18 +217,6 @@ def test_an_index_that_grew_step_by_step_answers_like_a_new_one(tmp_path: Path) 
         fresh.update(listing(server, tools))
     for query in ("create", "send a message", "file contents", "prometheus", "what happened in the channel"):
         assert grown.search(query, explain=True, limit=30).text == fresh.search(query, explain=True, limit=30).text
-
-
-def test_without_the_embeddings_installed_search_works_on_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def absent(name: str) -> ModuleSpec | None:
-        return None
-
-    monkeypatch.setattr(vectors, "find_spec", absent)
-    catalog = office(tmp_path)
-    assert found(catalog, "create issue", 1) == ["github.create_issue"]
-    assert not any("meaning" in why for hit in catalog.search("create issue", explain=True).hits for why in hit.why)
 
 
 def test_an_explanation_names_words_places_meaning_and_action(catalog: Catalog) -> None:

@@ -58,6 +58,10 @@ class Toolfold:
         self.settings = loaded.settings
         self.catalog = Catalog.open(self.settings)
         self._guards = tuple(guards)
+        self._untold = [project.text for project in loaded.untrusted]
+        """What the first search says once."""
+        if loaded.data_problem:
+            _log.warning(loaded.data_problem)
         self._stack = contextlib.AsyncExitStack()
         self._fleet: Fleet | None = None
         self._sessions: asyncio.Task[Sessions] | None = None
@@ -127,8 +131,8 @@ class Toolfold:
         answer = await self._ask(
             lambda: self.catalog.search(query, detail=detail, limit=limit, server=server, explain=explain)
         )
-        absent = self._absent()
-        return replace(answer, text=f"{answer.text}\n{absent}") if absent else answer
+        told, self._untold = [self._absent(), *self._untold], []
+        return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
 
     async def _everything(self, detail: Detail, limit: int | None, server: str | None) -> list[dict[str, Any]]:
         """Every tool (of one `server`, if given) as a program goes through them."""

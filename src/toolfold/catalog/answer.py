@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -85,12 +85,10 @@ class Hit:
     def description(self) -> str:
         return self.entry.description or self.entry.title
 
-    @cached_property
+    @property
     def summary(self) -> str:
         """The description's first sentence, cut where it is long."""
-        # A summary is made of the first paragraph's beginning; some descriptions are books.
-        beginning = " ".join(self.description[: 3 * _SUMMARY].strip().split("\n\n", 1)[0].split())
-        return text.first_sentence(beginning, _SUMMARY)
+        return _summary(self.description)
 
     @cached_property
     def import_(self) -> str:
@@ -168,6 +166,13 @@ class Hit:
 
     def __repr__(self) -> str:
         return f"Hit({self.label!r}, score={self.score:.3f})"
+
+
+@lru_cache(maxsize=8192)
+def _summary(description: str) -> str:
+    # Only the beginning of the first paragraph is read; some descriptions are books.
+    beginning = " ".join(description[: 3 * _SUMMARY].strip().split("\n\n", 1)[0].split())
+    return text.first_sentence(beginning, _SUMMARY)
 
 
 @dataclass(frozen=True)

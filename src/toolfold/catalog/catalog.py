@@ -1,7 +1,7 @@
 """Every tool, resource and prompt that is known, answered from disk: nothing is started to search or to generate.
 
-What upstreams last offered is kept by `store`, definitions from files are read by `files`, and search keeps its index
-beside them. All of it is rebuilt from the definitions whenever it is missing or out of date.
+`store` holds what servers last offered, `files` reads definitions from files, and `search` keeps its index beside them,
+which is rebuilt from the definitions whenever it is missing or out of date.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from toolfold.catalog.answer import (
 from toolfold.catalog.entries import Allow, Entry, ServerInfo, View, encodable, entries_of, with_counts
 from toolfold.catalog.files import read_catalogs
 from toolfold.catalog.resolve import WrittenNames, nearest_words
-from toolfold.catalog.store import Kept, Store, kept
+from toolfold.catalog.store import Store, StoredListing, stored_listing
 from toolfold.codegen.names import ApiNames
 from toolfold.config.settings import Settings
 from toolfold.definitions import Listing, PromptDefinition, ResourceDefinition, ToolDefinition
@@ -46,7 +46,7 @@ _LONGEST_NAME = 200
 _IDENTIFIER = re.compile(r"[_./:-]|[a-z][A-Z]")
 """What tells a name from a word."""
 _ALMOST = 0.5
-"""How much of a name must be there for a misspelling of it."""
+"""How much a query must look like a name to be taken for a misspelling of it."""
 
 
 class Definitions(Sequence[_T]):
@@ -75,7 +75,9 @@ class Definitions(Sequence[_T]):
 class Catalog:
     """One catalog per process, changed only by `update`. Not for use from several threads at once."""
 
-    def __init__(self, settings: Settings, live: Iterable[Kept], files: Iterable[Kept], problems: list[str]) -> None:
+    def __init__(
+        self, settings: Settings, live: Iterable[StoredListing], files: Iterable[StoredListing], problems: list[str]
+    ) -> None:
         self._settings = settings
         self._folder = settings.data_dir / "catalog"
         self._store = Store(self._folder)
@@ -83,7 +85,7 @@ class Catalog:
         self._live = {one.server: one for one in live}
         self._ranker: Ranker | None = None
         self.problems = problems
-        """What could not be read or kept, each with its file and the reason."""
+        """What could not be read or stored, each with its file and the reason."""
         self._state = _State(self._live, self._files, settings.servers)
 
     @classmethod
@@ -136,23 +138,23 @@ class Catalog:
         return found.tool() if found is not None else None
 
     def named(self, written: str) -> ToolDefinition | None:
-        """The one tool that `written` names, as `find` reads it. Quick: nothing similar is looked for."""
+        """The one tool that `written` names, as `find` reads it, or None. Quick: does not look for similar names."""
         found = self._state.written.matches(written)
         return found[0].tool() if len(found) == 1 else None
 
     def find(self, written: str) -> ToolDefinition:
-        """The tool that `written` names in any of the usual ways, or its generated name, or alone if that is unique.
+        """The tool that `written` names: in any usual way, by its generated name, or by its bare name if unique.
 
         Raises UnknownTool with the nearest names, or with the server's tools where none is near.
         """
         return self._state.written.resolve(written).tool()
 
-    # Kept fresh
+    # Changed
 
     def update(self, listing: Listing) -> bool:
-        """Take over what a server offers now, and keep it for later processes; False when it is what we knew."""
+        """Take over what a server offers now, and store it for later processes. False when nothing has changed."""
         listing = encodable(listing)
-        new = kept(listing.server, listing.instructions, entries_of(listing))
+        new = stored_listing(listing.server, listing.instructions, entries_of(listing))
         old = self._live.get(listing.server)
         config = self._settings.servers.get(listing.server)
         if old is not None and old.digest == new.digest:
@@ -164,8 +166,15 @@ class Catalog:
             try:
                 self._store.write(new, config)
             except OSError as error:
-                self.problems.append(f"{self._folder}: the listing of {listing.server!r} could not be kept: {error}")
+                self.problems.append(f"{self._folder}: the listing of {listing.server!r} could not be stored: {error}")
         return self.version != before
+
+    @property
+    def semantic(self) -> bool:
+        """Whether search goes by meaning too: the setting allows it and the `semantic` extra is installed."""
+        from toolfold.catalog.search.vectors import Meanings
+
+        return self._settings.semantic and Meanings.open() is not None
 
     def warm(self) -> None:
         """Make search ready now instead of at the first question: index, vectors, vocabulary."""
@@ -219,7 +228,7 @@ class Catalog:
         tools = (
             entry for entry in view.entries if entry.kind == "tool" and (known is None or entry.server == known.name)
         )
-        return [Hit(entry, self.names).row(detail) for entry in islice(tools, limit)]
+        return [Hit(entry, self.names).row(detail) for entry in islice(tools, limit if limit and limit > 0 else None)]
 
     def _ranked(self, query: str, detail: Detail, limit: int | None, view: View, explain: bool) -> Answer:
         if not view.entries:
@@ -241,7 +250,7 @@ class Catalog:
         return ranked_answer(hits(), found.total, detail, limit)
 
     def _named(self, query: str, view: View) -> tuple[list[Entry], str]:
-        """The tools that a query names outright or all but; a sentence names none."""
+        """The tools that a query names exactly or nearly; a sentence names none."""
         if any(map(str.isspace, query)) or len(query) > _LONGEST_NAME:
             return [], ""
         exact = view.only(self._state.written.matches(query))
@@ -289,17 +298,19 @@ class Catalog:
 
 
 class _State:
-    """The catalog at one moment; whatever follows from the definitions is worked out once, when it is asked for."""
+    """The catalog at one moment. What follows from the definitions is computed once, when it is first needed."""
 
-    def __init__(self, live: dict[str, Kept], files: dict[str, Kept], configured: Iterable[str]) -> None:
-        # A server that has spoken for itself is believed over a file.
-        self._kept = [(files | live)[name] for name in sorted(files.keys() | live.keys())]
+    def __init__(
+        self, live: dict[str, StoredListing], files: dict[str, StoredListing], configured: Iterable[str]
+    ) -> None:
+        # What a server said itself wins over a file.
+        self._listings = [(files | live)[name] for name in sorted(files.keys() | live.keys())]
         self._live = frozenset(live)
         self._configured = sorted(configured)
-        digest = blake2b(b"".join(one.server.encode() + b"\0" + one.digest for one in self._kept), digest_size=16)
+        digest = blake2b(b"".join(one.server.encode() + b"\0" + one.digest for one in self._listings), digest_size=16)
         self.version = digest.hexdigest()
         self.scope = blake2b(repr(sorted({*self._configured, *files})).encode(), digest_size=8).hexdigest()
-        self.entries = [entry for one in self._kept for entry in one.entries]
+        self.entries = [entry for one in self._listings for entry in one.entries]
 
     @cached_property
     def of_kind(self) -> dict[str, list[Entry]]:
@@ -329,7 +340,7 @@ class _State:
                 source="cache" if one.server in self._live else "file",
                 missing=one.server in self._configured and one.server not in self._live,
             )
-            for one in self._kept
+            for one in self._listings
         }
         for name in self._configured:
             known.setdefault(name, ServerInfo(name=name, missing=True))

@@ -1,4 +1,4 @@
-"""One thing that can be found: a tool, a resource or a prompt, with its schema kept undecoded until it is asked for.
+"""One thing that can be found: a tool, a resource or a prompt, with its schema left undecoded until it is needed.
 
 A catalog of thousands of tools is mostly JSON Schema that is never read in this process. So an entry holds the words
 that people and search read, and the rest as the bytes it came in. A `View` is the part of the catalog that one caller

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,13 +19,19 @@ from toolfold.errors import ToolfoldError, UpstreamIsToolfold
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
 
+_EXTRAS = {
+    "semantic": ("wordllama", "search finds tools by meaning as well as by words"),
+    "tokens": ("rs_bpe", "token counts are exact instead of estimated"),
+    "monty": ("pydantic_monty", "programs run where neither bubblewrap nor containers do"),
+}
+"""Extra → the module that it brings, and what it adds."""
 _PROBE = "from toolfold import search_tools\nprint('ran', len(search_tools('')))"
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that was checked, how it is, and what to do when it is not well."""
 
-    topic: Literal["config", "server", "sandbox"]
+    topic: Literal["config", "server", "sandbox", "extra"]
     name: str
     state: Literal["ok", "warning", "bad"]
     detail: str = ""
@@ -64,7 +71,7 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
             status.update("starting every server")
             lines += await _servers(fold)
             status.update("proving the sandbox")
-            return lines + await _sandbox(fold, lambda text: status.update(escape(printable(text))))
+            return lines + await _sandbox(fold, lambda text: status.update(escape(printable(text)))) + _extras(fold)
 
 
 def _config(fold: Toolfold) -> list[Line]:
@@ -157,6 +164,19 @@ async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
         for reason in choice.passed_over
     ]
     return [best, *walls, *stronger]
+
+
+def _extras(fold: Toolfold) -> list[Line]:
+    lines: list[Line] = []
+    for extra, (module, adds) in _EXTRAS.items():
+        if find_spec(module) is None:
+            todo = f"Run: pip install 'toolfold[{extra}]'"
+            lines.append(Line(topic="extra", name=f"{extra} is not installed", state="warning", detail=adds, todo=todo))
+        elif extra == "semantic" and not fold.catalog.semantic:
+            lines.append(Line(topic="extra", name=extra, state="ok", detail="switched off (`semantic = false`)"))
+        else:
+            lines.append(Line(topic="extra", name=extra, state="ok", detail=adds))
+    return lines
 
 
 def _show(lines: list[Line]) -> None:

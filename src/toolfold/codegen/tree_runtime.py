@@ -155,8 +155,10 @@ class Tool(Generic[P, R]):
             problem = f"{self.__name__}() {error}. Signature: {self._signature()}"
             raise TypeError(problem) from None
         call = _call(self.server, self.name, arguments)
-        # So that "coroutine 'create_issue' was never awaited" names the tool.
+        # So that "create_issue(...) was not awaited" names the tool, and is said in the
+        # run that made the call.
         call.__qualname__ = self.__name__
+        call.__name__ = getattr(sys.modules.get("__main__"), "__file__", None) or ""
         return call
 
     def _fits(self, value: Given) -> Fit:

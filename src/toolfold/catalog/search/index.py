@@ -1,4 +1,4 @@
-"""Which entries hold which words: made from the entries, kept on disk, and made again only for what has changed.
+"""Which entries hold which words: built from the entries, stored on disk, and rebuilt only for what has changed.
 
 An entry becomes a row of weighted words. Each word has two weights: one for matching (the more specific the field, the
 more a word there counts; long fields count less per word), one for the vector that stands for the entry's meaning. Both
@@ -179,7 +179,7 @@ class WordIndex:
         self.stems: list[str] = _texts(found["stems"])
         self._stem_ids = {stem: place for place, stem in enumerate(self.stems)}
 
-    # Made and kept
+    # Building and storing
 
     @classmethod
     def build(cls, entries: Sequence[Entry], words: Words, previous: WordIndex | None = None) -> WordIndex:
@@ -203,21 +203,21 @@ class WordIndex:
 
     @classmethod
     def load(cls, path: Path) -> tuple[str, WordIndex] | None:
-        """The kept index and the catalog version it was made for; None where there is none that we can use."""
+        """The stored index and the catalog version it was made for; None where there is none that we can use."""
         found = load_arrays(path)
         if found is None:
             return None
-        stamp, kept = found
+        stamp, stored = found
         analysis, _, version = stamp.partition(":")
         try:
-            return (version, cls(kept)) if analysis == _ANALYSIS else None
+            return (version, cls(stored)) if analysis == _ANALYSIS else None
         except (KeyError, ValueError):
             return None
 
     def save(self, path: Path, version: str) -> None:
         save_arrays(path, f"{_ANALYSIS}:{version}", self._arrays)
 
-    # Asked
+    # Reading
 
     def stem_id(self, stem: str) -> int | None:
         return self._stem_ids.get(stem)
@@ -252,7 +252,7 @@ def _assemble(
     row_word = _joined([part[0] for part in parts], np.int32)
     row_match = _joined([part[1] for part in parts], np.float16)
     row_meaning = _joined([part[2] for part in parts], np.float16)
-    # Words that only removed entries held go; the rest move together.
+    # Words that only removed entries held are dropped, and the others renumbered.
     used = np.unique(row_word)
     if len(used) < len(spellings):
         row_word = np.searchsorted(used, row_word).astype(np.int32)
@@ -327,7 +327,7 @@ class _Header(msgspec.Struct, array_like=True):
 
 
 def save_arrays(path: Path, stamp: str, arrays: dict[str, NDArray[Any]]) -> None:
-    """`stamp` says what the arrays were made from; raises OSError where nothing can be written."""
+    """Write the arrays with a `stamp` that says what they were made from. OSError where nothing can be written."""
     described: list[_Array] = []
     chunks: list[bytes] = []
     offset = 0
@@ -343,7 +343,7 @@ def save_arrays(path: Path, stamp: str, arrays: dict[str, NDArray[Any]]) -> None
 
 
 def load_arrays(path: Path) -> tuple[str, dict[str, NDArray[Any]]] | None:
-    """The stamp and the arrays, read-only; None where there is no whole file of ours."""
+    """The stamp and the arrays, read-only; None where the file is missing, torn or not ours."""
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -78,7 +78,7 @@ class Matches:
         self._scores = scores
         self._words = words
         self.total = scores.total
-        self.top = max((float(line.max()) for line in scores.lines.values()), default=0.0)
+        self.top = max([0.0, *(float(line.max()) for line in scores.lines.values())])
 
     def __iter__(self) -> Iterator[Match]:
         for place, score, part in _in_turns(self._scores.lines):

@@ -143,6 +143,9 @@ def progress(text: str = "", fraction: float | None = None) -> None:
 def save_skill(function: Callable[..., Any] | str, name: str | None = None, description: str | None = None) -> str:
     """Keep a function for later runs of this session: `from skills.NAME import NAME`. Returns that line."""
     if isinstance(function, str):
+        if function.isidentifier() and name is not None:
+            # The name first, then the source.
+            function, name = name, function
         source, found = function, re.search(r"^(?:async )?def (\w+)", function, re.MULTILINE)
         title = name or (found[1] if found else "")
     else:
