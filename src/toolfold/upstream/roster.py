@@ -102,7 +102,6 @@ class _Server:
     def succeeded(self) -> None:
         self.listed = self.asked = True
         self.error = None
-        self.failures = 0
 
     def failed(self, error: Exception) -> None:
         known = isinstance(error, UpstreamError)
@@ -181,6 +180,7 @@ class Roster:
     async def close(self) -> None:
         """Ask no more, and end every wait. What is known stays known."""
         self._closed = True
+        self._fleet.on_listing = None
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -219,7 +219,7 @@ class Roster:
 
     async def _keep_asking(self, server: _Server) -> None:
         """Ask until there is an answer."""
-        while not server.listed and not await self._ask(server) and not server.hopeless:
+        while not await self._ask(server) and not server.hopeless:
             pause = pause_after(server.failures)
             server.next_try = asyncio.get_running_loop().time() + pause
             await asyncio.sleep(SHORTEST_PAUSE)
@@ -230,7 +230,6 @@ class Roster:
 
     async def _ask(self, server: _Server) -> bool:
         """One attempt; whether it succeeded."""
-        server.asked = True
         server.pause_is_over.clear()
         try:
             listing = await self._fleet.listing(server.name, background=not server.urgent, now=True)
@@ -248,8 +247,7 @@ class Roster:
 
     def _changed(self, listing: Listing) -> None:
         """A server says that what it offers has changed."""
-        if not self._closed:
-            self._spawn(self._take_over(self._servers[listing.server], listing))
+        self._spawn(self._take_over(self._servers[listing.server], listing))
 
     async def _take_over(self, server: _Server, listing: Listing) -> None:
         try:
