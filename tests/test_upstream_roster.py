@@ -167,6 +167,22 @@ async def test_refreshing_does_not_wait_until_a_pause_is_over(tmp_path: Path, st
 
 
 @pytest.mark.usefixtures("patient")
+async def test_the_first_answers_of_all_servers_can_be_waited_for(
+    tmp_path: Path, starts: Callable[[], list[int]]
+) -> None:
+    broken = awkward(f"starts={tmp_path / 'starts'}", "fails=99")
+    async with lab(tmp_path, "known", broken=broken, good=awkward(), known=broken) as here:
+        await here.roster.first_answers(60)
+        assert [state.state for state in here.roster.states().values()] == ["failed", "listed", "listed"]
+        # There is nothing more to wait for.
+        await here.roster.first_answers(60)
+        assert len(starts()) == 1
+    async with lab(tmp_path, hangs=awkward("sleeps=600")) as here:
+        await here.roster.first_answers(0.1)
+        assert here.state("hangs").state == "starting"
+
+
+@pytest.mark.usefixtures("patient")
 async def test_what_calls_have_failed_at_does_not_keep_a_server_from_being_asked(tmp_path: Path) -> None:
     async with lab(tmp_path, a=awkward(f"starts={tmp_path / 'starts'}", "fails=5")) as here:
         for _ in range(5):

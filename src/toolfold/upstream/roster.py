@@ -155,6 +155,14 @@ class Roster:
                 await asyncio.gather(*(self._settled(server) for server in named if not server.listed))
         return {server.name: self._state(server) for server in named if not server.listed}
 
+    async def first_answers(self, timeout: float) -> None:
+        """Want all servers in the background and wait, at most `timeout` seconds, until each has had one attempt."""
+        self.want()
+        pending = [server for server in self._servers.values() if not server.listed and server.error is None]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*(server.attempt_ended.wait() for server in pending))
+
     async def refresh(self, servers: Iterable[str] | None = None) -> dict[str, ServerState]:
         """Ask these servers (or all) once for what they offer now, side by side, also those that were listed before.
 
