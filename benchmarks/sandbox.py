@@ -262,7 +262,7 @@ async def _baselines(data_dir: Path, rounds: int) -> Baselines:
     plain = statistics.median(await _timed(lambda: _command([*python, "print('ok')"]), rounds, _nothing))
     bare, title = [*python, _IMPORTS.format(guest=str(runtime.root / "opt/toolfold"))], "`python -c`"
     with contextlib.suppress(SandboxUnavailable, subprocess.CalledProcessError):
-        from toolfold.sandbox.bubblewrap.backend import find_bwrap
+        from toolfold.sandbox.bubblewrap.launcher import find_bwrap
 
         wall = ["--unshare-all", "--die-with-parent", "--ro-bind", str(runtime.root), "/", "--proc", "/proc"]
         wall += ["--clearenv", "--setenv", "LD_LIBRARY_PATH", runtime.library_path, "--chdir", "/"]

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable, ToolfoldError
-from toolfold.sandbox.protocol import Backend, SessionHome
+from toolfold.sandbox.protocol import Backend, Closable, SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 
 _GRACE = 0.03
@@ -90,6 +90,8 @@ class Pool:
                 # What was starting ends as soon as it has started; what it leaves to end is in `_closing`.
                 while pending := self._starting | self._closing:
                     await asyncio.wait(pending)
+        if isinstance(self._backend, Closable):
+            await self._backend.close()
 
     @property
     def waiting(self) -> int:

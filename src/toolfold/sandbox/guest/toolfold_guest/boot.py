@@ -1,8 +1,13 @@
-"""The sandbox's first process: prepare, say ready, then run what the host sends until the host goes away."""
+"""The guest: prepare, say ready, then run what the host sends until the host goes away.
+
+`load` is what can be done before anything about the sandbox is known; a zygote does it once for all that it clones.
+`serve` is the rest.
+"""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import sys
@@ -10,6 +15,8 @@ import sys
 TYPE_CHECKING = False  # importing typing costs milliseconds; type checkers know the name
 
 if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
     from .program import Programs
 
 _HOME = "/agent"
@@ -29,7 +36,7 @@ def _shortened(error: str) -> str:
     return f"{error[:half]}\n[… {len(error) - _ERROR_CHARS:,} characters cut …]\n{error[-half:]}"
 
 
-def _keep_only(*descriptors: int) -> None:
+def keep_only(*descriptors: int) -> None:
     """Close every other descriptor that the way into the sandbox left open."""
     below = 0
     for kept in (*sorted(descriptors), 1 << 20):
@@ -38,22 +45,25 @@ def _keep_only(*descriptors: int) -> None:
         below = kept + 1
 
 
-def main() -> None:
-    options = json.loads(sys.argv[1])
+def load() -> None:
+    """Import what every program needs: pay before the program arrives."""
+    # asyncio only looks whether ssl exists; without a network nobody here needs it, and it costs 8 ms.
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+    for name in ("confine", "program", "api"):
+        importlib.import_module(f"{__package__}.{name}")
+    del sys.modules["ssl"]
+
+
+def serve(options: dict[str, Any], descriptor: int) -> NoReturn:
+    """Give up what is left to give up, and run programs. Ends by SystemExit when the host closes the channel."""
+    from . import confine, program
+    from .channel import open_channel
+
     sys.argv = ["program.py"]
-    _keep_only(0, 1, 2, options["channel"])
     os.chdir(_HOME)
     sys.path[:0] = [_HOME, "/opt/toolfold"]
     sys.path.extend(options.get("paths", []))
-    # asyncio only looks whether ssl exists; without a network nobody here needs it, and it costs 8 ms.
-    sys.modules["ssl"] = None  # type: ignore[assignment]
-    # Every program needs these: pay before the program arrives.
-    from . import confine, program
-    from .api import open_channel
-
-    del sys.modules["ssl"]
-
-    channel = open_channel(options["channel"])
+    channel = open_channel(descriptor)
     sys.stdout = sys.stderr = output = program.StandardOutput(1)
     sys.__stdout__ = sys.__stderr__ = output
     channel.before_send = output.flush
@@ -77,3 +87,10 @@ def main() -> None:
         except ValueError:
             short = {"error": done["error"], "names": _names(programs), "shown": _TOO_LARGE}
             channel.send({"t": "done", **short}, last=True)
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    keep_only(0, 1, 2, options["channel"])
+    load()
+    serve(options, options["channel"])

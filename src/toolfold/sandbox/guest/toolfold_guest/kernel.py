@@ -1,0 +1,136 @@
+"""The system calls with which a zygote's clone locks itself in, each with its arguments and the reason for them.
+
+A call that fails raises OSError with the call's name: no path of the host is in an error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+# PyDLL holds the interpreter's lock meanwhile: a clone must not be made while it is let go.
+_libc = ctypes.PyDLL(None, use_errno=True)
+
+_CLONE3 = 435  # the same number on every machine
+_NEW_MOUNTS, _NEW_CGROUP, _NEW_NAMES, _NEW_IPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+_NEW_USER, _NEW_PIDS, _NEW_NET = 0x10000000, 0x20000000, 0x40000000
+_WITH_HANDLE = 0x00001000
+
+NO_SETUID, NO_DEVICES, NO_PROGRAMS = 2, 4, 8
+BIND, RECURSIVE, PRIVATE = 4096, 16384, 1 << 18
+_DETACH = 2
+
+_SET_DUMPABLE, _DROP_BOUNDING, _SET_SECCOMP, _NO_NEW_PRIVILEGES, _AMBIENT = 4, 24, 22, 38, 47
+_FILTER, _CLEAR_ALL = 2, 4
+_CAPABILITY_VERSION = 0x20080522
+_MOST_CAPABILITIES = 64
+
+
+class _CloneArguments(ctypes.Structure):
+    """`struct clone_args`, first version."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in ("flags", "pidfd", "child_tid", "parent_tid", "exit_signal", "stack", "stack_size", "tls")
+    ]
+
+
+class _Filter(ctypes.Structure):
+    """`struct sock_fprog`."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+def _call(name: str, *arguments: object) -> int:
+    result = getattr(_libc, name)(*arguments)
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+    return result
+
+
+def clone() -> tuple[int, int]:
+    """A copy of this process in new namespaces of every kind but cgroup: (pid, handle) here, (0, -1) in the copy.
+
+    The copy is process 1 of its process namespace, and has every capability in its user namespace and none outside.
+    The handle (CLONE_PIDFD) is how the host knows the process, whatever its number is where the host looks.
+    Python must be told before and after, as `os.fork` does it: locks, signals, random numbers.
+    """
+    handle = ctypes.c_int(-1)
+    flags = _NEW_USER | _NEW_PIDS | _NEW_MOUNTS | _NEW_NET | _NEW_IPC | _NEW_NAMES | _WITH_HANDLE
+    wanted = _CloneArguments(flags=flags, pidfd=ctypes.addressof(handle), exit_signal=signal.SIGCHLD)
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    pid = _libc.syscall(_CLONE3, ctypes.byref(wanted), ctypes.c_size_t(ctypes.sizeof(wanted)))
+    number = ctypes.get_errno()
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+        return 0, -1
+    python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(number, f"clone3: {os.strerror(number)}")
+    return pid, handle.value
+
+
+def map_user(pid: int, inside: int, outside: int) -> None:
+    """Say who the user `inside` of a clone's user namespace is out here, and the group likewise. Nobody else exists."""
+    pair = f"{inside} {outside} 1"
+    for name, line in (("setgroups", "deny"), ("uid_map", pair), ("gid_map", pair)):
+        descriptor = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+
+def mount(source: object, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None) -> None:
+    """`source` is bytes, or a pointer into a buffer that the caller wipes afterwards."""
+    if _libc.mount(source, target, kind, ctypes.c_ulong(flags), data):
+        number = ctypes.get_errno()
+        raise OSError(number, f"mount on {target.decode()}: {os.strerror(number)}")
+
+
+def change_root(root: bytes) -> None:
+    """Make a mounted folder the root, and let go of the old one with everything that is mounted in it.
+
+    Changing to the same place twice stacks the old root on the new one, where it can be unmounted without having a
+    name; from then on no path leads to it.
+    """
+    os.chdir(root)
+    _call("pivot_root", b".", b".")
+    _call("umount2", b".", _DETACH)
+    os.chdir("/")
+
+
+def new_cgroup_namespace() -> None:
+    """From here on the group that this process is in is the root of all groups."""
+    _call("unshare", _NEW_CGROUP)
+
+
+def become(user: int) -> None:
+    """The only user that exists in this namespace. Who the zygote is must not be who its clone is."""
+    _call("setresgid", user, user, user)
+    _call("setresuid", user, user, user)
+
+
+def set_readable(*, readable: bool) -> None:
+    """Whether other processes of the same user may look into this one (/proc, tracing)."""
+    _call("prctl", _SET_DUMPABLE, int(readable), 0, 0, 0)
+
+
+def drop_capabilities() -> None:
+    """All of them, for this process and whatever it becomes: bounding set first, as dropping from it needs one."""
+    for number in range(_MOST_CAPABILITIES):
+        if _libc.prctl(_DROP_BOUNDING, number, 0, 0, 0) < 0:
+            break
+    _call("prctl", _AMBIENT, _CLEAR_ALL, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    _call("capset", header, (ctypes.c_uint32 * 6)())
+
+
+def filter_calls(program: bytes) -> None:
+    """No new privileges by running a program, and only the system calls that `program` (BPF) lets through."""
+    _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    rules = _Filter(len(program) // 8, program)
+    _call("prctl", _SET_SECCOMP, _FILTER, ctypes.byref(rules), 0, 0)

@@ -1,0 +1,165 @@
+"""A warm interpreter that clones itself into sandboxes on request. It never runs a program of an agent.
+
+The host sends one packet for each sandbox, with three descriptors: the sandbox's channel, its output, and a pipe that
+tells how it ended. The clone's handle goes back on that channel; everything else about the sandbox (which folder is its
+home) goes from the host to the clone directly and is never in this process's memory, which every clone can read.
+
+A clone is process 1 of its own namespaces. It mounts its root and leaves ours, waits until the host has put it into its
+control group, gives up every right, and starts the guest by an ordinary fork. Then it only reaps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+
+from . import boot, kernel
+
+TYPE_CHECKING = False  # importing typing costs milliseconds; type checkers know the name
+
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+_ROOT = b"/tmp/root"
+"""Where the zygote's view has the sandbox's root: runtime, devices, API tree."""
+_USER = 1000
+_PATH = 4096
+"""Bytes for each of the two paths of an order, ended by zeros: workspace, skills."""
+_REQUEST = struct.Struct("=I")
+"""The user, in the zygote's user namespace, that the clone is to be."""
+_REPLY = struct.Struct("=i")
+_CHANNEL, _STATUS = 3, 4
+_TEMPORARY = kernel.NO_SETUID | kernel.NO_DEVICES
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    control = socket.socket(fileno=options["control"])
+    boot.keep_only(0, 1, 2, control.fileno())
+    boot.load()
+    rules = control.recv(1 << 20)
+    gc.collect()
+    gc.freeze()
+    # The kernel reaps clones by itself. How one ended is told by the clone, on its own pipe.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    control.send(b"ready")
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(control, _REQUEST.size, 3)
+        if not request:
+            return
+        (user,) = _REQUEST.unpack(request)
+        if _clone(user, descriptors[0]) == 0:
+            control.detach()
+            _be_the_clone(options, rules, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _clone(user: int, channel: int) -> int:
+    """0 in the clone. In the zygote the host is told the clone's handle, or why there is none."""
+    try:
+        pid, handle = kernel.clone()
+        if pid == 0:
+            return 0
+    except OSError as error:
+        os.write(channel, _REPLY.pack(error.errno))
+        return -1
+    try:
+        kernel.map_user(pid, _USER, user)
+        with socket.socket(fileno=os.dup(channel)) as reply:
+            socket.send_fds(reply, [_REPLY.pack(0)], [handle])
+    except OSError as error:
+        os.kill(pid, signal.SIGKILL)
+        os.write(channel, _REPLY.pack(error.errno))
+    finally:
+        os.close(handle)
+    return pid
+
+
+def _be_the_clone(options: dict[str, Any], rules: bytes, channel: int, output: int, status: int) -> NoReturn:
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _take_descriptors(channel, output, status)
+        with socket.socket(fileno=os.dup(_CHANNEL)) as host:
+            _mount_root(host)
+            if host.recv(1) != b"g":
+                os._exit(1)
+        # In the control group now.
+        kernel.new_cgroup_namespace()
+        kernel.drop_capabilities()
+        guest = os.fork()
+        if guest == 0:
+            _be_the_guest(options, rules)
+        kernel.filter_calls(rules)
+        for descriptor in (0, 1, 2, _CHANNEL):
+            os.close(descriptor)
+        code = _wait(guest)
+        os.write(_STATUS, struct.pack("=i", code))
+    except BaseException as error:  # a clone that cannot start must say why
+        os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
+    os._exit(1)
+
+
+def _take_descriptors(channel: int, output: int, status: int) -> None:
+    """Standard input is empty, standard output and error are the output; channel and status follow; no others."""
+    high = [fcntl.fcntl(number, fcntl.F_DUPFD, 64) for number in (channel, output, status)]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, place in ((nothing, 0), (high[1], 1), (high[1], 2), (high[0], _CHANNEL), (high[2], _STATUS)):
+        os.dup2(number, place)
+    boot.keep_only(0, 1, 2, _CHANNEL, _STATUS)
+
+
+def _mount_root(host: socket.socket) -> None:
+    """Leave the zygote's view for the sandbox's own: the same root for all, with a home that is told here.
+
+    The order's paths are used where they were received, and wiped: no copy of them is made in this memory.
+    """
+    order = (ctypes.c_char * (2 * _PATH))()
+    if host.recv_into(order, len(order), socket.MSG_WAITALL) != len(order):
+        os._exit(1)
+    kernel.become(_USER)
+    kernel.set_readable(readable=False)
+    # Nothing that is mounted outside later appears in here.
+    kernel.mount(None, b"/", None, kernel.RECURSIVE | kernel.PRIVATE)
+    # A mount of our own: those that came with the namespace are locked in their place.
+    kernel.mount(_ROOT, _ROOT, None, kernel.BIND | kernel.RECURSIVE)
+    kernel.mount(b"proc", _ROOT + b"/proc", b"proc", _TEMPORARY | kernel.NO_PROGRAMS)
+    for folder in (b"/tmp", b"/dev/shm"):
+        kernel.mount(b"tmpfs", _ROOT + folder, b"tmpfs", _TEMPORARY, b"mode=1777,size=67108864")
+    for number, folder in enumerate((b"/agent/workspace", b"/agent/skills")):
+        source = ctypes.c_void_p(ctypes.addressof(order) + number * _PATH)
+        kernel.mount(source, _ROOT + folder, None, kernel.BIND)
+    ctypes.memset(order, 0, len(order))
+    kernel.change_root(_ROOT)
+    with open("/proc/sys/user/max_user_namespaces", "w") as limit:  # noqa: PTH123 - pathlib is not worth its import
+        limit.write("0")
+
+
+def _be_the_guest(options: dict[str, Any], rules: bytes) -> NoReturn:
+    try:
+        os.close(_STATUS)
+        os.setsid()
+        # Programs look at themselves in /proc; process 1 stays closed to them.
+        kernel.set_readable(readable=True)
+        kernel.filter_calls(rules)
+        boot.serve(options, _CHANNEL)
+    except SystemExit as stop:
+        os._exit(stop.code if isinstance(stop.code, int) else 0)
+    except BaseException as error:  # a guest that cannot start must say why
+        os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
+    os._exit(1)
+
+
+def _wait(guest: int) -> int:
+    """Reap whatever ends here until the guest itself does."""
+    while True:
+        pid, status = os.wait()
+        if pid == guest:
+            return os.waitstatus_to_exitcode(status)
