@@ -29,6 +29,7 @@ _FOR_ZYGOTES = 256
 """Ids at the end of the range that are kept for zygotes: a home never has the id of one."""
 _CLONE_NEWNS = 0x00020000
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
+_MNT_DETACH = 2
 _PLACES = ("/mnt", "/media", "/srv", "/run", "/opt")
 
 
@@ -98,15 +99,20 @@ class _Names:
 
     def reachable(self, path: Path) -> str:
         """A name for `path` that needs no right to any folder above it."""
-        if path not in self._known:
+        known = self._known.get(path)
+        if known is not None and not path.samefile(known):
+            # Another folder has its name now.
+            self._call("umount2", os.fsencode(known), _MNT_DETACH)
+            self._mount(str(path), known, None, _MS_BIND)
+        elif known is None:
             name = self._place / str(len(self._known))
             if path.is_dir():
                 name.mkdir()
             else:
                 name.touch()
             self._mount(str(path), str(name), None, _MS_BIND)
-            self._known[path] = str(name)
-        return self._known[path]
+            known = self._known[path] = str(name)
+        return known
 
     def reachable_program(self, program: Path) -> str:
         """The same for a program that finds its libraries beside its folder, as those from wheels do."""

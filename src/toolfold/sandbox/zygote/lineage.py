@@ -16,9 +16,9 @@ from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.bubblewrap.launcher import Launcher
 from toolfold.sandbox.zygote.process import Zygote
 
-_MOST_CLONES = 200
+MOST_CLONES = 200
 _MOST_FOLDERS = 8
-_IDLE_SECONDS = 300.0
+IDLE_SECONDS = 300.0
 """After so long without any sandbox the zygote ends as well."""
 
 
@@ -50,7 +50,7 @@ class Lineage:
                 raise SandboxUnavailable("the session's folder is gone.")
             zygote = self._current
             if zygote is not None and zygote.alive and zygote.holds(folder):
-                if zygote.clones >= _MOST_CLONES:
+                if zygote.clones >= MOST_CLONES:
                     self._replace()
                 self._users[zygote] += 1
                 return zygote
@@ -93,7 +93,7 @@ class Lineage:
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
         else:
-            self._expiry = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._expire)
+            self._expiry = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._expire)
 
     def _expire(self) -> None:
         zygote, self._current = self._current, None

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import struct
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +20,11 @@ from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.bubblewrap.launcher import Launcher
 from toolfold.sandbox.exits import exit_code, readable
 from toolfold.sandbox.protocol import SessionHome
-from toolfold.sandbox.zygote.launch import SHELVES, launch
+from toolfold.sandbox.zygote.launch import SHELVES, Launched, launch
 from toolfold.sandbox.zygote.shelf import Shelf
 
 _START_SECONDS = 20.0
-_CLONE_SECONDS = 10.0
+CLONE_SECONDS = 10.0
 _SAID_BYTES = 2000
 # What both sides of the control socket know; the other side is the guest's `zygote.py`.
 _REQUEST = struct.Struct("=I")
@@ -68,8 +68,9 @@ class Clone:
 class Zygote:
     """Made by `start`; `end` must be awaited once. `clones` counts all that were ever made."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, shelves: list[Shelf]) -> None:
-        self._process = process
+    def __init__(self, launched: Launched, control: socket.socket, shelves: list[Shelf]) -> None:
+        self._process = launched.process
+        self._first = launched.first
         self._control = control
         self._shelves = shelves
         self._ending: asyncio.Task[None] | None = None
@@ -81,24 +82,23 @@ class Zygote:
         if launcher.filter is None:
             raise SandboxUnavailable("a zygote needs the system-call filter, which is not written for this machine.")
         said, output = os.pipe2(os.O_CLOEXEC)
-        with contextlib.ExitStack() as opened:
-            opened.callback(os.close, said)
+        zygote: Zygote | None = None
+        try:
             try:
                 zygote = await cls._launch(launcher, api, folders, output)
-            except OSError as error:
-                raise SandboxUnavailable(f"the zygote could not be started: {error}.") from error
             finally:
                 os.close(output)
-            try:
-                async with asyncio.timeout(_START_SECONDS):
-                    await zygote._warm(launcher.filter)
-            except (OSError, TimeoutError) as error:
+            async with asyncio.timeout(_START_SECONDS):
+                await zygote._warm(launcher.filter)
+        except BaseException as error:
+            if zygote is not None:
                 await zygote.end()
-                last = os.read(said, _SAID_BYTES).decode(errors="replace").strip()
-                raise SandboxUnavailable(f"the zygote did not start: {last or error}.") from error
-            except BaseException:
-                await zygote.end()
+            if not isinstance(error, OSError | TimeoutError):
                 raise
+            last = os.read(said, _SAID_BYTES).decode(errors="replace").strip()
+            raise SandboxUnavailable(f"the zygote did not start: {last or error}.") from error
+        finally:
+            os.close(said)
         return zygote
 
     @classmethod
@@ -111,9 +111,9 @@ class Zygote:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             opened.callback(ours.close)
             with theirs:
-                process = await launch(launcher, api, [shelf.path for shelf in shelves], theirs.fileno(), output)
+                launched = await launch(launcher, api, [shelf.path for shelf in shelves], theirs.fileno(), output)
             opened.pop_all()
-            return cls(process, ours, shelves)
+            return cls(launched, ours, shelves)
 
     async def _warm(self, rules: bytes) -> None:
         self._control.send(rules)
@@ -177,7 +177,7 @@ class Zygote:
     async def _answer(self, channel: socket.socket) -> int:
         """The clone's handle, which the zygote sends on the clone's own channel."""
         try:
-            async with asyncio.timeout(_CLONE_SECONDS):
+            async with asyncio.timeout(CLONE_SECONDS):
                 await readable(channel.fileno())
         except TimeoutError:
             # One that is stuck helps as little as one that is gone.
@@ -200,6 +200,7 @@ class Zygote:
     async def _end(self) -> None:
         self._kill()
         await exit_code(self._process)
+        await readable(self._first)
         self._close()
 
     def abandon(self) -> None:
@@ -210,11 +211,14 @@ class Zygote:
             self._close()
 
     def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._first, signal.SIGKILL)
         if self._process.poll() is None:
             self._process.kill()
 
     def _close(self) -> None:
         self._control.close()
+        os.close(self._first)
         for shelf in self._shelves:
             shelf.close()
 

@@ -61,6 +61,7 @@ def serve(options: dict[str, Any], descriptor: int) -> NoReturn:
 
     sys.argv = ["program.py"]
     os.chdir(_HOME)
+    os.environ["PWD"] = _HOME
     sys.path[:0] = [_HOME, "/opt/toolfold"]
     sys.path.extend(options.get("paths", []))
     channel = open_channel(descriptor)

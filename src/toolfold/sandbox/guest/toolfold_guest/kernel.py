@@ -16,6 +16,8 @@ _CLONE3 = 435  # the same number on every machine
 _NEW_MOUNTS, _NEW_CGROUP, _NEW_NAMES, _NEW_IPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 _NEW_USER, _NEW_PIDS, _NEW_NET = 0x10000000, 0x20000000, 0x40000000
 _WITH_HANDLE = 0x00001000
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+_JOIN_SESSION_KEYRING = 1
 
 NO_SETUID, NO_DEVICES, NO_PROGRAMS = 2, 4, 8
 BIND, RECURSIVE, PRIVATE = 4096, 16384, 1 << 18
@@ -55,22 +57,18 @@ def clone() -> tuple[int, int]:
 
     The copy is process 1 of its process namespace, and has every capability in its user namespace and none outside.
     The handle (CLONE_PIDFD) is how the host knows the process, whatever its number is where the host looks.
-    Python must be told before and after, as `os.fork` does it: locks, signals, random numbers.
+
+    Python is not told, as `os.fork` does it: a zygote has one thread, so no lock can be held by one that the copy does
+    not have. The guest, which the copy makes by `os.fork`, gets all of that: locks, thread ids, random numbers.
     """
     handle = ctypes.c_int(-1)
     flags = _NEW_USER | _NEW_PIDS | _NEW_MOUNTS | _NEW_NET | _NEW_IPC | _NEW_NAMES | _WITH_HANDLE
     wanted = _CloneArguments(flags=flags, pidfd=ctypes.addressof(handle), exit_signal=signal.SIGCHLD)
-    python = ctypes.pythonapi
-    python.PyOS_BeforeFork()
     pid = _libc.syscall(_CLONE3, ctypes.byref(wanted), ctypes.c_size_t(ctypes.sizeof(wanted)))
-    number = ctypes.get_errno()
-    if pid == 0:
-        python.PyOS_AfterFork_Child()
-        return 0, -1
-    python.PyOS_AfterFork_Parent()
     if pid < 0:
+        number = ctypes.get_errno()
         raise OSError(number, f"clone3: {os.strerror(number)}")
-    return pid, handle.value
+    return pid, handle.value if pid else -1
 
 
 def map_user(pid: int, inside: int, outside: int) -> None:
@@ -101,6 +99,13 @@ def change_root(root: bytes) -> None:
     _call("pivot_root", b".", b".")
     _call("umount2", b".", _DETACH)
     os.chdir("/")
+
+
+def new_session_keyring() -> None:
+    """Leave the keyring of the session that the host was started from, which no namespace hides. Best effort: the
+    filter refuses every call about keys, and kernels without keys have none to hide.
+    """
+    _libc.syscall(_KEYCTL.get(os.uname().machine, -1), _JOIN_SESSION_KEYRING, None)
 
 
 def new_cgroup_namespace() -> None:

@@ -10,7 +10,9 @@ control group, gives up every right, and starts the guest by an ordinary fork. T
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import fcntl
 import gc
 import json
@@ -35,7 +37,11 @@ _PATH = 4096
 _REQUEST = struct.Struct("=I")
 """The user, in the zygote's user namespace, that the clone is to be."""
 _REPLY = struct.Struct("=i")
+"""An errno, or 0 and the clone's handle."""
+_ENDING = struct.Struct("=i")
+"""How the guest ended: its exit code, or the signal's number, negative."""
 _CHANNEL, _STATUS = 3, 4
+_WARM_UP = "import asyncio\nprint('warm')\nawait asyncio.gather(asyncio.sleep(0))\n[1]"
 _TEMPORARY = kernel.NO_SETUID | kernel.NO_DEVICES
 
 
@@ -44,7 +50,11 @@ def main() -> None:
     control = socket.socket(fileno=options["control"])
     boot.keep_only(0, 1, 2, control.fileno())
     boot.load()
+    _warm_up()
+    kernel.new_session_keyring()
     rules = control.recv(1 << 20)
+    # What is there by now is never garbage: the collector writes into what it looks at, and every page that a clone
+    # writes to is a page of its own.
     gc.collect()
     gc.freeze()
     # The kernel reaps clones by itself. How one ended is told by the clone, on its own pipe.
@@ -62,23 +72,38 @@ def main() -> None:
             os.close(descriptor)
 
 
+def _warm_up() -> None:
+    """Run one program of our own, so that what the first one sets up in every clone is set up already."""
+    import asyncio
+    import linecache
+
+    from . import program
+
+    output = sys.stdout = program.StandardOutput(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
+    program.Programs().run(_WARM_UP)
+    asyncio.get_event_loop().close()
+    asyncio.set_event_loop(None)
+    linecache.clearcache()
+    sys.stdout = sys.__stdout__
+    os.close(output.fileno())
+
+
 def _clone(user: int, channel: int) -> int:
     """0 in the clone. In the zygote the host is told the clone's handle, or why there is none."""
+    pid, handles, problem = -1, list[int](), 0
     try:
         pid, handle = kernel.clone()
         if pid == 0:
             return 0
-    except OSError as error:
-        os.write(channel, _REPLY.pack(error.errno))
-        return -1
-    try:
+        handles.append(handle)
         kernel.map_user(pid, _USER, user)
-        with socket.socket(fileno=os.dup(channel)) as reply:
-            socket.send_fds(reply, [_REPLY.pack(0)], [handle])
     except OSError as error:
+        problem = error.errno or errno.EPERM
+    if problem and pid > 0:
         os.kill(pid, signal.SIGKILL)
-        os.write(channel, _REPLY.pack(error.errno))
-    finally:
+    with socket.socket(fileno=os.dup(channel)) as host, contextlib.suppress(OSError):  # it may have given up
+        socket.send_fds(host, [_REPLY.pack(problem)], [] if problem else handles)
+    for handle in handles:
         os.close(handle)
     return pid
 
@@ -94,16 +119,20 @@ def _be_the_clone(options: dict[str, Any], rules: bytes, channel: int, output: i
         # In the control group now.
         kernel.new_cgroup_namespace()
         kernel.drop_capabilities()
+        os.setsid()
         guest = os.fork()
         if guest == 0:
             _be_the_guest(options, rules)
         kernel.filter_calls(rules)
+        # The kernel keeps signals from process 1 that it has no handler for, whoever inside sends them.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         for descriptor in (0, 1, 2, _CHANNEL):
             os.close(descriptor)
-        code = _wait(guest)
-        os.write(_STATUS, struct.pack("=i", code))
+        os.write(_STATUS, _ENDING.pack(_wait(guest)))
+        os._exit(0)
     except BaseException as error:  # a clone that cannot start must say why
-        os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
+        _complain(error)
+        os.write(_STATUS, _ENDING.pack(1))
     os._exit(1)
 
 
@@ -145,7 +174,6 @@ def _mount_root(host: socket.socket) -> None:
 def _be_the_guest(options: dict[str, Any], rules: bytes) -> NoReturn:
     try:
         os.close(_STATUS)
-        os.setsid()
         # Programs look at themselves in /proc; process 1 stays closed to them.
         kernel.set_readable(readable=True)
         kernel.filter_calls(rules)
@@ -153,8 +181,13 @@ def _be_the_guest(options: dict[str, Any], rules: bytes) -> NoReturn:
     except SystemExit as stop:
         os._exit(stop.code if isinstance(stop.code, int) else 0)
     except BaseException as error:  # a guest that cannot start must say why
-        os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
+        _complain(error)
     os._exit(1)
+
+
+def _complain(error: BaseException) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
 
 
 def _wait(guest: int) -> int:
