@@ -68,11 +68,14 @@ class Clone:
 class Zygote:
     """Made by `start`; `end` must be awaited once. `clones` counts all that were ever made."""
 
-    def __init__(self, launched: Launched, control: socket.socket, shelves: list[Shelf]) -> None:
+    def __init__(self, launched: Launched, control: socket.socket, said: int, shelves: list[Shelf]) -> None:
         self._process = launched.process
         self._first = launched.first
         self._control = control
+        self._said = said
         self._shelves = shelves
+        self.last_words = ""
+        """What it wrote to standard error, once it has ended."""
         self._ending: asyncio.Task[None] | None = None
         self.clones = 0
 
@@ -81,39 +84,38 @@ class Zygote:
         """`folders` are those in which homes are. Raises SandboxUnavailable."""
         if launcher.filter is None:
             raise SandboxUnavailable("a zygote needs the system-call filter, which is not written for this machine.")
-        said, output = os.pipe2(os.O_CLOEXEC)
-        zygote: Zygote | None = None
+        zygote = await cls._launch(launcher, api, folders)
         try:
-            try:
-                zygote = await cls._launch(launcher, api, folders, output)
-            finally:
-                os.close(output)
             async with asyncio.timeout(_START_SECONDS):
                 await zygote._warm(launcher.filter)
         except BaseException as error:
-            if zygote is not None:
-                await zygote.end()
-            if not isinstance(error, OSError | TimeoutError):
-                raise
-            last = os.read(said, _SAID_BYTES).decode(errors="replace").strip()
-            raise SandboxUnavailable(f"the zygote did not start: {last or error}.") from error
-        finally:
-            os.close(said)
+            await zygote.end()
+            if isinstance(error, OSError | TimeoutError):
+                raise SandboxUnavailable(f"the zygote did not start: {zygote.last_words or error}.") from error
+            raise
         return zygote
 
     @classmethod
-    async def _launch(cls, launcher: Launcher, api: Path, folders: Iterable[Path], output: int) -> Zygote:
+    async def _launch(cls, launcher: Launcher, api: Path, folders: Iterable[Path]) -> Zygote:
         with contextlib.ExitStack() as opened:
-            shelves: list[Shelf] = []
-            for folder in folders:
-                shelves.append(Shelf.open(folder))
-                opened.callback(shelves[-1].close)
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            opened.callback(ours.close)
-            with theirs:
-                launched = await launch(launcher, api, [shelf.path for shelf in shelves], theirs.fileno(), output)
+            said, output = os.pipe2(os.O_CLOEXEC)
+            opened.callback(os.close, said)
+            try:
+                shelves: list[Shelf] = []
+                for folder in folders:
+                    shelves.append(Shelf.open(folder))
+                    opened.callback(shelves[-1].close)
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                opened.callback(ours.close)
+                with theirs:
+                    launched = await launch(launcher, api, [shelf.path for shelf in shelves], theirs.fileno(), output)
+            except OSError as error:
+                os.set_blocking(said, False)
+                raise SandboxUnavailable(f"the zygote could not be started: {_read(said) or error}.") from error
+            finally:
+                os.close(output)
             opened.pop_all()
-            return cls(launched, ours, shelves)
+            return cls(launched, ours, said, shelves)
 
     async def _warm(self, rules: bytes) -> None:
         self._control.send(rules)
@@ -217,10 +219,19 @@ class Zygote:
             self._process.kill()
 
     def _close(self) -> None:
+        self.last_words = _read(self._said)
         self._control.close()
         os.close(self._first)
+        os.close(self._said)
         for shelf in self._shelves:
             shelf.close()
+
+
+def _read(descriptor: int) -> str:
+    """What is there to read, at most so much; blocking is no matter when the writers have ended."""
+    with contextlib.suppress(BlockingIOError):
+        return os.read(descriptor, _SAID_BYTES).decode(errors="replace").strip()
+    return ""
 
 
 def _number(handle: int) -> int:

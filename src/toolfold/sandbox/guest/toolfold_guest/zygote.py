@@ -99,10 +99,12 @@ def _clone(user: int, channel: int) -> int:
         kernel.map_user(pid, _USER, user)
     except OSError as error:
         problem = error.errno or errno.EPERM
-    if problem and pid > 0:
-        os.kill(pid, signal.SIGKILL)
-    with socket.socket(fileno=os.dup(channel)) as host, contextlib.suppress(OSError):  # it may have given up
+    # A host that gave up has closed the channel, and the clone has ended by that, perhaps before it was mapped.
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(channel)) as host:
         socket.send_fds(host, [_REPLY.pack(problem)], [] if problem else handles)
+    if problem and pid > 0:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
     for handle in handles:
         os.close(handle)
     return pid
