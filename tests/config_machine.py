@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from toolfold.config.documents import Problem
+from toolfold.config.edge import Host
 from toolfold.config.load import Loaded, load
-from toolfold.config.problems import Problem
 from toolfold.config.settings import Settings
 
 
 @dataclass
 class Machine:
     root: Path
-    env: dict[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
     platform: str = "linux"
+    trusting: bool = True
+    """Whether the person trusts the project, whatever is in it."""
+    folder: str = "project"
+    """Where Toolfold runs, below the root."""
 
     @property
     def cwd(self) -> Path:
-        return self.root / "project"
+        return self.root / self.folder
 
     @property
     def home(self) -> Path:
@@ -35,8 +45,14 @@ class Machine:
     def user(self, name: str, content: object) -> Path:
         return _write(self.home / name, content)
 
+    @property
+    def host(self) -> Host:
+        env = {"TOOLFOLD_TRUST": "1", **self.env} if self.trusting else self.env
+        return Host(cwd=self.cwd, home=self.home, env=env, platform=self.platform)
+
     def load(self, source: Path | str | Mapping[str, Any] | Settings | None = None, **more: Any) -> Loaded:
-        return load(source, cwd=self.cwd, home=self.home, env=self.env, platform=self.platform, **more)
+        host = self.host
+        return load(source, cwd=host.cwd, home=host.home, env=host.env, platform=host.platform, **more)
 
 
 def _write(path: Path, content: object) -> Path:
@@ -50,6 +66,30 @@ def _write(path: Path, content: object) -> Path:
 
 def texts(problems: list[Problem]) -> list[str]:
     return [str(problem) for problem in problems]
+
+
+def on_a_terminal(*words: str, cwd: Path, env: Mapping[str, str], answer: str = "") -> tuple[int, str]:
+    """Runs `toolfold` on a terminal; its exit code and all that was shown. `answer` is typed at the first `[y/N]`."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-P", "-m", "toolfold", *words]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=env)
+    os.close(theirs)
+    shown = b""
+    try:
+        while select.select([ours], [], [], 100)[0]:
+            try:
+                shown += os.read(ours, 65536)
+            except OSError:
+                # The other end is closed: the command is over.
+                break
+            if answer and shown.endswith(b"[y/N] "):
+                os.write(ours, f"{answer}\n".encode())
+                answer = ""
+        return process.wait(timeout=20), shown.decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
 
 
 _READ_EVERYTHING = (1 << 1) | (1 << 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH

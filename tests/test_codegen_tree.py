@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +111,63 @@ def test_a_write_that_fails_leaves_the_old_tree_whole(tmp_path: Path, monkeypatc
     with pytest.raises(OSError, match="disk is full"):
         write_tree([changed(tool, description="New.") for tool in TOOLS], tmp_path)
     assert contents(tmp_path) == before
-    assert [path.name for path in (tmp_path / ".trees").iterdir() if path.name.startswith(".new")] == []
+    assert {path.name for path in (tmp_path / ".trees").iterdir()} == {write_tree(TOOLS, tmp_path).version}
+    assert [path.name for path in _state(tmp_path).iterdir() if path.is_dir()] == []
+
+
+def _state(dest: Path) -> Path:
+    return dest.with_name(f".{dest.name}.state")
+
+
+def test_a_tree_holds_nothing_but_the_link_and_whole_versions(tmp_path: Path) -> None:
+    """Programs see all of it: what a writer waits for, notes or builds must be somewhere else."""
+    dest = tmp_path / "api"
+    versions = {write_tree([changed(TOOLS[0], description=text)], dest).version for text in ("One.", "Two.")}
+    assert {path.name for path in dest.iterdir()} == {"servers", ".trees"}
+    assert {path.name for path in (dest / ".trees").iterdir()} == versions
+    assert all([path.name for path in home.iterdir()] == ["servers"] for home in (dest / ".trees").iterdir())
+
+
+def test_the_notes_of_versions_that_are_gone_are_gone(tmp_path: Path) -> None:
+    dest = tmp_path / "api"
+    for number in range(8):
+        write_tree([changed(TOOLS[0], description=f"Version {number}.")], dest)
+    kept = {f"{path.name}.json" for path in (dest / ".trees").iterdir()}
+    assert {path.name for path in _state(dest).iterdir()} == kept
+
+
+def test_a_lock_on_anything_in_the_tree_delays_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "_LOCK_SECONDS", float("inf"))
+    dest = tmp_path / "api"
+    write_tree(TOOLS, dest)
+    locks = [os.open(path, os.O_RDONLY) for path in (dest, *dest.rglob("*"))]
+    try:
+        for lock in locks:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        writing = threading.Thread(target=write_tree, args=(TOOLS[:1], dest), daemon=True)
+        writing.start()
+        writing.join(30)
+        assert not writing.is_alive()
+    finally:
+        for lock in locks:
+            os.close(lock)
+
+
+def test_a_writer_does_not_wait_for_ever_for_one_that_is_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tree(TOOLS, tmp_path)
+    monkeypatch.setattr(tree, "_LOCK_SECONDS", 0.05)
+    lock = os.open(_state(tmp_path), os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        write_tree(TOOLS[:1], tmp_path)
+    finally:
+        os.close(lock)
+    assert sorted(contents(tmp_path)) == [
+        "__init__.py",
+        "__init__.pyi",
+        "_call.py",
+        *(f"github/{name}" for name in ("__init__.py", "__init__.pyi", "create_issue.py")),
+    ]
 
 
 def test_two_writers_at_once_both_end_with_a_whole_tree(tmp_path: Path) -> None:

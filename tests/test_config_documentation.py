@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.config_machine import Machine
-from toolfold.config import code_execution
+from toolfold.config import overlay
+from toolfold.config.clients import locations
 from toolfold.config.edge import Host
-from toolfold.config.readers import FORMATS
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
 
 PAGE = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -60,15 +60,14 @@ def test_the_stated_default_is_the_default(name: str, default: object, tmp_path:
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
 def test_every_place_that_is_searched_is_on_the_page(platform: str) -> None:
     here = Host(cwd=Path("/project"), home=Path("/home"), env={}, platform=platform)
-    for known in FORMATS:
-        for place in known.locate(here):
-            assert place.path.name in PAGE
-            assert place.path.parent.name in {"project", "home"} or place.path.parent.name in PAGE
+    for place in locations(here):
+        assert place.path.name in PAGE
+        assert place.path.parent.name in {"project", "home"} or place.path.parent.name in PAGE
 
 
 def test_every_key_of_the_foreign_block_is_on_the_page() -> None:
-    for name in code_execution.NAMES.values():
-        assert f"`{name.removeprefix(f'{code_execution.KEY}.').partition('.')[0]}" in PAGE
+    for name in overlay.BLOCK_NAMES.values():
+        assert f"`{name.removeprefix(f'{overlay.BLOCK}.').partition('.')[0]}" in PAGE
 
 
 def test_the_examples_load_without_a_problem(tmp_path: Path) -> None:

@@ -1,27 +1,26 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolfold.config.edge import Host
 from toolfold.config.expand import UnsetError, Variables
 
 _VALUE = "s3cret-${A}-$B"
 
 
-def variables(**changes: object) -> Variables:
-    standard: dict[str, object] = {
-        "env": {"A": "one", "EMPTY": "", "RAW": _VALUE, "TOOLFOLD_INPUT_API_KEY": "given", "ProgramFiles(x86)": "C:"},
-        "project": Path("/p/app"),
-        "home": Path("/h"),
-        "platform": "linux",
-        "inputs": {"api-key": {}, "region": {"default": "eu"}, "asked": {"type": "promptString"}},
-    }
-    return Variables(**(standard | changes))  # type: ignore[arg-type]
+def variables(bare: bool = False, **changes: Any) -> Variables:
+    env = {"A": "one", "EMPTY": "", "RAW": _VALUE, "TOOLFOLD_INPUT_API_KEY": "given", "ProgramFiles(x86)": "C:"}
+    host = Host(cwd=Path("/p/app"), home=Path("/h"), env=env, platform="linux")
+    inputs = {"api-key": {}, "region": {"default": "eu"}, "asked": {"type": "promptString"}}
+    return Variables(dataclasses.replace(host, **changes), inputs, bare)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.config import jsonc
+from toolfold.config import documents
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(alphabet=st.characters(codec="utf-8")),
@@ -20,8 +20,8 @@ _TRICKY = st.text(alphabet='/*",\\{}[]: \n\r\tab$')
 @given(_JSON, st.sampled_from([None, 2]))
 def test_plain_json_means_what_it_always_meant(value: Any, indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
-    assert jsonc.strip(text) == text
-    assert jsonc.parse(text) == value
+    assert documents.strip_comments(text) == text
+    assert documents.parse_jsonc(text) == value
 
 
 @given(st.dictionaries(_TRICKY, st.lists(_TRICKY, max_size=3), max_size=4), st.data())
@@ -35,18 +35,18 @@ def test_comments_and_trailing_commas_change_nothing_whatever_the_strings_hold(
         listed = "".join(f"{draw()}{json.dumps(item)}{draw()},{draw()}" for item in items)
         parts.append(f"{draw()}{json.dumps(name)}{draw()}:{draw()}[{listed}]{draw()},{draw()}")
     parts += ["}", draw()]
-    assert jsonc.parse("".join(parts)) == value
+    assert documents.parse_jsonc("".join(parts)) == value
 
 
 @given(_TRICKY)
 def test_stripping_keeps_every_line_and_column(text: str) -> None:
-    stripped = jsonc.strip(text)
+    stripped = documents.strip_comments(text)
     assert len(stripped) == len(text)
     assert [i for i, c in enumerate(stripped) if c in "\r\n"] == [i for i, c in enumerate(text) if c in "\r\n"]
 
 
 def test_a_url_in_a_string_is_not_a_comment() -> None:
-    assert jsonc.parse('{"u": "https://a/b", /* c */ "v": "/* no */", // end\n}') == {
+    assert documents.parse_jsonc('{"u": "https://a/b", /* c */ "v": "/* no */", // end\n}') == {
         "u": "https://a/b",
         "v": "/* no */",
     }
@@ -57,7 +57,7 @@ def test_a_url_in_a_string_is_not_a_comment() -> None:
 )
 def test_what_is_not_jsonc_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="line"):
-        jsonc.parse(text)
+        documents.parse_jsonc(text)
 
 
 @pytest.mark.timeout(60)
@@ -65,10 +65,10 @@ def test_what_is_not_jsonc_is_refused(text: str) -> None:
 def test_millions_of_unclosed_pieces_are_done_in_one_pass(unit: str) -> None:
     """Work that grew with the square of the text would outlast the timeout by hours."""
     text = '"' + unit * 1_000_000
-    assert len(jsonc.strip(text)) == len(text)
+    assert len(documents.strip_comments(text)) == len(text)
 
 
 def test_a_repeated_name_keeps_its_last_value_and_is_told() -> None:
-    repeated = jsonc.Duplicates()
-    assert jsonc.parse('{"a": 1, "b": {"c": 1, "c": 2}, "a": 3, /**/}', repeated) == {"a": 3, "b": {"c": 2}}
+    repeated: list[str] = []
+    assert documents.parse_jsonc('{"a": 1, "b": {"c": 1, "c": 2}, "a": 3, /**/}', repeated) == {"a": 3, "b": {"c": 2}}
     assert sorted(repeated) == ["a", "c"]

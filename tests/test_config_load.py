@@ -293,7 +293,7 @@ def test_the_data_folder_is_decided_by_caller_environment_file_and_convention_in
     assert machine.load().settings.data_dir == machine.root / "xdg/toolfold"
     machine.project("toolfold.toml", 'data_dir = "~/mine"')
     assert machine.load().settings.data_dir == machine.home / "mine"
-    machine.env["TOOLFOLD_DATA"] = "~/data"
+    machine.env = {**machine.env, "TOOLFOLD_DATA": "~/data"}
     assert machine.load().settings.data_dir == machine.home / "data"
     assert machine.load({"data_dir": "said", "servers": {}}).settings.data_dir == machine.cwd / "said"
     assert machine.load(data_dir=Path("given")).settings.data_dir == machine.cwd / "given"
@@ -305,6 +305,7 @@ def test_the_process_s_own_surroundings_are_read_at_the_edge(machine: Machine, m
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(machine.home))
     monkeypatch.setenv("EDGE_TEST", "x")
+    monkeypatch.setenv("TOOLFOLD_TRUST", "1")
     monkeypatch.setenv("TOOLFOLD_DATA", str(machine.root / "data"))
     monkeypatch.chdir(machine.cwd)
     settings = load_here(None).settings

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.config_machine import Machine
-from toolfold.config import code_execution, documents, dotenv, entries
+from toolfold.config import documents, entries, overlay
 from toolfold.config.settings import ServerConfig, Settings
 from toolfold.errors import ConfigError
 
-_TOP = ["mcpServers", "servers", "mcp_servers", "context_servers", "projects", "inputs", "mcp", code_execution.KEY]
+_TOP = ["mcpServers", "servers", "mcp_servers", "context_servers", "projects", "inputs", "mcp", overlay.BLOCK]
 _ENTRY = sorted(entries._KNOWN)  # pyright: ignore[reportPrivateUsage]
 _BLOCK = ["enabled", "sandboxMode", "securityLevel", "maxExecutionTime", "resourceLimits", "memory", "cpu", "disk"]
 _WORDS = [
@@ -85,6 +85,7 @@ def test_any_document_in_a_file_is_survived(document: dict[str, Any], name: str)
         machine = Machine(Path(folder), env={"A": "a"})
         path = machine.project(name, json.dumps(document))
         check(machine.load().settings.servers)
+        assert not Machine(Path(folder), trusting=False).load().settings.servers
         try:
             check(machine.load(path).settings.servers)
         except ConfigError:
@@ -120,9 +121,9 @@ def test_quoted_values_of_a_dotenv_file_come_back(values: dict[str, str]) -> Non
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     text = "# comment\n\n" + "".join(f"export {name} = {quoted(value)} # note\n" for name, value in values.items())
-    assert dotenv.parse(text) == values
+    assert documents.parse_dotenv(text) == values
 
 
 @given(st.text())
 def test_any_dotenv_file_is_survived(text: str) -> None:
-    assert all("=" not in name for name in dotenv.parse(text))
+    assert all("=" not in name for name in documents.parse_dotenv(text))

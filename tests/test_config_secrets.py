@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.config_machine import Machine, texts
-from toolfold.config.masking import masked_args, masked_url
-from toolfold.config.settings import ServerConfig, Settings
+from toolfold.config.settings import Settings
 
 SECRET = "hunter2hunter2hunter2"
 PLACES: list[dict[str, Any]] = [
@@ -86,47 +83,3 @@ def test_the_models_own_errors_show_no_input() -> None:
     with pytest.raises(ValidationError) as caught:
         Settings.model_validate({"servers": {"a": {"command": "x", "env": {"A": [SECRET]}, "nope": SECRET}}})
     assert SECRET not in str(caught.value)
-
-
-def test_short_secrets_are_hidden_where_a_flag_tells() -> None:
-    args = [
-        "--header",
-        "X-Key: abc",
-        "-e",
-        "NAME=abc",
-        "--password",
-        "abc",
-        "--auth-token=abc",
-        "-H",
-        "abc",
-        "--port",
-        "1",
-    ]
-    hidden = (
-        "--header",
-        "X-Key:•••",
-        "-e",
-        "NAME=•••",
-        "--password",
-        "•••",
-        "--auth-token=•••",
-        "-H",
-        "•••",
-        "--port",
-        "1",
-    )
-    assert masked_args(args) == hidden
-
-
-def test_what_helps_to_recognise_a_server_stays_readable() -> None:
-    server = ServerConfig(command="npx", args=("-y", "@modelcontextprotocol/server-filesystem", "/home/me/notes"))
-    assert "@modelcontextprotocol/server-filesystem" in repr(server)
-    assert "/home/me/notes" in repr(server)
-    assert masked_args(["mcp-server-git", "--repository", "/src/x"]) == ("mcp-server-git", "--repository", "/src/x")
-    assert masked_url("https://mcp.example.com:8443/v1/mcp") == "https://mcp.example.com:8443/v1/mcp"
-
-
-@given(st.lists(st.text(max_size=30), max_size=6), st.text(max_size=60))
-def test_masking_takes_any_text(args: list[str], url: str) -> None:
-    assert len(masked_args(args)) == len(args)
-    masked_url(url)

@@ -20,7 +20,7 @@ from tests.conformance.suite import REVISIONS, SCENARIOS, WIRE, Check, client_ch
 from tests.lab import LAB
 from tests.third_party import data_dir, serving_http
 from toolfold import Toolfold
-from toolfold.session.events import Progress
+from toolfold.guards.events import Progress
 
 pytestmark = pytest.mark.anyio
 

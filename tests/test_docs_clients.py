@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.config_machine import Machine
+from toolfold.config.clients import FORMATS
 from toolfold.config.itself import runs_toolfold
-from toolfold.config.readers import FORMATS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "clients.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

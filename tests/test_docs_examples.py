@@ -37,8 +37,8 @@ async def test_every_program_prints_what_the_page_shows(tmp_path: Path):
         async with Toolfold.open(demo_config(), data_dir=tmp_path) as fold:
             for program, expected in examples():
                 result = await fold.run(program)
-                if lines(result.text()) != lines(expected):
-                    differences.append(f"{program}\nshown:\n{expected}\nprinted:\n{result.text()}")
+                if lines(result.text) != lines(expected):
+                    differences.append(f"{program}\nshown:\n{expected}\nprinted:\n{result.text}")
     assert not differences, "\n\n".join(differences)
 
 

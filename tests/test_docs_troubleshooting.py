@@ -68,9 +68,10 @@ class TestFound:
         ],
     )
     async def test_what_a_program_does_wrong_is_on_the_page(self, lab: Toolfold, code: str) -> None:
+        await lab.warm_up()
         result = await lab.run(code, timeout=1.5)
         assert result.error is not None
-        assert explained(result.error), result.error
+        assert explained(str(result.error)), result.error
 
     async def test_what_is_wrong_with_a_server_is_on_the_page(self, runtime_dir: Path) -> None:
         servers = {

@@ -59,3 +59,24 @@ def test_the_guest_imports_only_the_standard_library() -> None:
     for path in guest.rglob("*.py"):
         for name in imported(path):
             assert name.split(".")[0] in sys.stdlib_module_names | {"toolfold_guest", "__future__"}, path
+
+
+def test_the_architecture_page_draws_these_packages_in_this_order() -> None:
+    page = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = page.split("```")[1].replace("\n", " ")
+    order = [{name.strip().removesuffix(".py") for name in step.split(",")} for step in drawn.split("→")]
+    assert order == [set(step) for step in reversed(LAYERS)]
+    rows = {line.split("`")[1].strip("/").removesuffix(".py") for line in page.splitlines() if line.startswith("| `")}
+    assert rows == set().union(*LAYERS) - {"definitions", "errors"}
+
+
+def test_no_file_is_too_long_and_no_private_name_crosses_packages() -> None:
+    for path in [*ROOT.rglob("*.py")]:
+        assert len(path.read_text().splitlines()) <= 450, path
+        room = path.relative_to(ROOT).parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom) and module[:1] == ["toolfold"] and module[1:2] != [room]:
+                assert not [
+                    alias.name for alias in node.names if alias.name.startswith("_") and alias.name != "__version__"
+                ], path

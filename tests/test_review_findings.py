@@ -36,6 +36,7 @@ TOOLS = [
     simple("list-issues", "github", owner_=TEXT, **{"If-Match": TEXT}),
     simple("merge", "gitlab", id_={"type": ["integer", "string"]}),
     simple("anything", "open-server", x=TEXT),
+    simple("settings", "gitlab", values_={"type": "object", "properties": {"theme": TEXT}}, force={"type": "boolean"}),
     simple("odd", "gitlab", a={"properties": {"x": TEXT}}, b={}, c={"type": "nonsense"}),
 ]
 TOOLS[0].input_schema["additionalProperties"] = False
@@ -59,14 +60,26 @@ IMPORT = "from servers.github import create_issue\n"
     ("code", "expected"),
     [
         ("x = (", (1, "syntax", "SyntaxError: '(' was never closed in `x = (`.")),
-        ("a = 1\ndef f():\n    await g()", (3, "syntax", "SyntaxError: 'await' outside async function. `await` works at the top level and inside `async def`.")),
-        ("return 5", (1, "syntax", "SyntaxError: 'return' outside function.")),
+        ("a = 1\ndef f():\n    await g()", (3, "syntax", "SyntaxError: 'await' outside async function. Write `async def f`, and `await f(...)` where it is called.")),
+        ("a = 1\nf = lambda: await g()", (2, "syntax", "SyntaxError: 'await' outside async function. `await` works at the top level and inside `async def`.")),
+        ("class A:\n    return 5", (2, "syntax", "SyntaxError: 'return' outside function.")),
+        ("x = 1\nyield x", (2, "syntax", "SyntaxError: 'yield' outside function.")),
+        ("```python\nx = 1\ny = (\n```", (3, "syntax", "SyntaxError: '(' was never closed in `y = (`.")),
+        ("Here it is:\n```python\nx = 1\n```", (1, "syntax", "SyntaxError: invalid syntax in `Here it is:`. Send only the program, without Markdown or text around it.")),
+        ("x = 1\n!pip install pandas", (2, "syntax", "SyntaxError: invalid syntax in `!pip install pandas`. There is no shell and no notebook here; write Python only.")),
         ("x = 1\0", (1, "syntax", "SyntaxError: source code string cannot contain null bytes.")),
         ("from servers.githb import create_issue", (1, "unknown_server", "There is no server module servers.githb. Did you mean github or gitlab?")),
         ("import servers.nothing_like_it", (1, "unknown_server", "There is no server module servers.nothing_like_it. There are: github, gitlab, open_server.")),
         ("from servers import gitub", (1, "unknown_server", "There is no server module servers.gitub. Did you mean github or gitlab?")),
         ("from servers.github import creat_issue", (1, "unknown_tool", "servers.github has no tool 'creat_issue'. Did you mean create_issue or list_issues?")),
         ("import os\nfrom servers.github import merge as m", (2, "unknown_tool", "servers.github has no tool 'merge'. It is in servers.gitlab.")),
+        ("from servers.open-server import anything", (1, "syntax", "SyntaxError: invalid syntax in `from servers.open-server import anything`. Write `from servers.open_server import anything`.")),
+        ("import servers.open-server as o", (1, "syntax", "SyntaxError: invalid syntax in `import servers.open-server as o`. Write `from servers import open_server`.")),
+        ("from servers import open-server", (1, "syntax", "SyntaxError: invalid syntax in `from servers import open-server`. Write `from servers import open_server`.")),
+        ("from servers.github import create_issue, list-issues", (1, "syntax", "SyntaxError: invalid syntax in `from servers.github import create_issue, list-issues`. Write `from servers.github import create_issue, list_issues`.")),
+        ("from servers.github import send_newsletter", (1, "unknown_tool", "servers.github has no tool 'send_newsletter'. It has create_issue, list_issues.")),
+        ("from servers import github\nx = 1\nawait github.creat_issue()", (3, "unknown_tool", "servers.github has no tool 'creat_issue'. Did you mean create_issue or list_issues?")),
+        ("import servers\nawait servers.githb.create_issue()", (2, "unknown_server", "There is no server module servers.githb. Did you mean github or gitlab?")),
         ("import servers.github.creat_issue", (1, "unknown_tool", "servers.github has no tool 'creat_issue'. Did you mean create_issue or list_issues?")),
     ],
 )  # fmt: skip
@@ -77,9 +90,19 @@ def test_what_cannot_be_parsed_or_imported_is_found(code: str, expected: tuple[i
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        ("create_issue(owner='o')", "missing_argument", "create_issue needs title."),
-        ("create_issue()", "missing_argument", "create_issue needs owner, title."),
-        ("create_issue(owner='o', title=...)", "missing_argument", "create_issue needs title."),
+        ("create_issue(owner='o')", "missing_argument", "create_issue: missing required argument 'title'."),
+        ("create_issue()", "missing_argument", "create_issue: missing required arguments 'owner', 'title'."),
+        ("create_issue(owner='o', title=...)", "missing_argument", "create_issue: missing required argument 'title'."),
+        ("create_issue('o')", "missing_argument", "create_issue: missing required argument 'title'."),
+        ("create_issue('o', ...)", "missing_argument", "create_issue: missing required argument 'title'."),
+        ("create_issue('o', 5)", "invalid_argument", "create_issue: title: must be string, not integer."),
+        ("create_issue('o', 't', 'bug')", "invalid_argument", "create_issue: labels: must be array, not string."),
+        ("create_issue('o', 't', ['bug'], 'open', 1, {'a': 1}, 'note', 'more')", "invalid_argument", "create_issue takes at most 7 arguments, not 8."),
+        ("create_issue('o', 't', owner='o')", "invalid_argument", "create_issue got multiple values for argument 'owner'."),
+        ("create_issue('o', 't', lables=[])", "unknown_argument", "create_issue has no argument 'lables'. Did you mean labels?"),
+        ("create_issue(arguments, lables=[])", "unknown_argument", "create_issue has no argument 'lables'. Did you mean labels?"),
+        ("create_issue({'owner': 'o', 'title': 't'}, title='t')", "invalid_argument", "create_issue got multiple values for argument 'title'."),
+        ("create_issue({'owner': 'o'}, page=1)", "missing_argument", "create_issue: missing required argument 'title'."),
         ("create_issue(owner='o', title='t', lables=[])", "unknown_argument", "create_issue has no argument 'lables'. Did you mean labels?"),
         ("create_issue(owner='o', title='t', zzz=1)", "unknown_argument", "create_issue has no argument 'zzz'. It takes owner, title, labels, state, page, meta, note."),
         ("create_issue(owner='o', title=5)", "invalid_argument", "create_issue: title: must be string, not integer."),
@@ -93,9 +116,7 @@ def test_what_cannot_be_parsed_or_imported_is_found(code: str, expected: tuple[i
         ("create_issue(owner='o', title='t', meta={'a': 'x'})", "invalid_argument", "create_issue: meta.a: must be integer, not string."),
         ("create_issue(owner='o', title='t', meta={})", "invalid_argument", "create_issue: meta: misses 'a'."),
         ("create_issue(owner='o', title='t', note=1)", "invalid_argument", "create_issue: note: must be string or null, not integer."),
-        ("create_issue('o', 't')", "invalid_argument", "create_issue takes keywords or one dict, not positional arguments. Write create_issue(owner=..., title=...)."),
-        ("create_issue({'owner': 'o'}, title='t')", "invalid_argument", "create_issue takes keywords or one dict, not positional arguments. Write create_issue(owner=...)."),
-        ("create_issue({'owner': 'o'})", "missing_argument", "create_issue needs title."),
+        ("create_issue({'owner': 'o'})", "missing_argument", "create_issue: missing required argument 'title'."),
         ("create_issue({'owner': 'o', 'title': 5})", "invalid_argument", "create_issue: title: must be string, not integer."),
         ("create_issue({'owner': 'o', 'title': 't', 'lable': 1})", "unknown_argument", "create_issue has no argument 'lable'. Did you mean labels?"),
     ],
@@ -116,7 +137,7 @@ def test_a_wrong_argument_is_found(call: str, code: str, message: str) -> None:
         "from servers.github import create_issue\nasync def f():\n    for i in range(3):\n        await create_issue(owner='o')\nawait f()",
         "async def f():\n    from servers.github import create_issue\n    return await create_issue(owner='o')",
         "import asyncio\nfrom servers.github import create_issue\nawait asyncio.gather(*[create_issue(owner=o) for o in 'ab'])",
-        "from servers.github import create_issue\ntry:\n    await create_issue(owner='o')\nexcept Exception as error:\n    print(error)",
+        "from servers.github import create_issue\ntry:\n    await create_issue(owner='o')\nexcept KeyError:\n    pass",
     ],
 )  # fmt: skip
 def test_a_call_is_known_by_every_way_to_import_it(way: str) -> None:
@@ -143,6 +164,87 @@ def test_a_call_that_nobody_awaits_is_found(program: str) -> None:
     code = IMPORT + program.format(call="create_issue(owner='o', title='t')")
     assert [finding.code for finding in found(code)] == ["not_awaited"]
     assert found(code)[0].hint == "Write `await create_issue(...)`."
+
+
+@pytest.mark.parametrize("program", ["[{call} for o in 'ab']", "({call}, 1)", "def f():\n    {call}\nf()"])
+def test_calls_that_are_made_and_dropped_are_found(program: str) -> None:
+    code = IMPORT + program.format(call="create_issue(owner='o', title='t')")
+    assert [finding.code for finding in found(code)] == ["not_awaited"]
+
+
+def test_a_plain_function_that_calls_a_tool_is_told_to_become_async() -> None:
+    code = (
+        f"{IMPORT}def make(title):\n    issue = create_issue(owner='o', title=title)\n    return issue['id']\nmake('t')"
+    )
+    [finding] = found(code)
+    assert (finding.line, finding.code) == (3, "not_awaited")
+    assert finding.hint == (
+        "Write `async def make`, `await create_issue(...)` in it, and `await make(...)` where it is called."
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("await asyncio.gather(*[await {call} for o in 'ab'])", "asyncio.gather(...) takes the call itself, not its result."),
+        ("await asyncio.gather(await {call}, await {call})", "asyncio.gather(...) takes the call itself, not its result."),
+        ("task = asyncio.create_task(await {call})", "asyncio.create_task(...) takes the call itself, not its result."),
+        ("asyncio.run(await {call})", "asyncio.run(...) takes the call itself, not its result."),
+        ("async def main():\n    await {call}\nawait asyncio.run(main())", "asyncio.run(...) has run main() when it returns, so there is nothing to await."),
+    ],
+)  # fmt: skip
+def test_what_would_fail_only_after_its_calls_were_made_is_found(program: str, message: str) -> None:
+    code = f"import asyncio\n{IMPORT}" + program.format(call="create_issue(owner='o', title='t')")
+    assert {finding.message for finding in found(code)} == {message}
+
+
+@pytest.mark.parametrize(
+    ("call", "exception", "refused"),
+    [
+        ("create_issue(owner='o')", "TypeError", False),
+        ("create_issue(owner='o')", "Exception", False),
+        ("create_issue(owner='o')", "(KeyError, TypeError)", False),
+        ("create_issue(owner='o')", "MyError", False),
+        ("create_issue(owner='o')", "ToolError", True),
+        ("create_issue(owner='o')", "ValueError", True),
+        ("create_issue(owner='o')", "json.JSONDecodeError", True),
+        ("create_issue(owner='o', title=None)", "ToolError", False),
+        ("create_issue(owner='o', title=None)", "toolfold.ToolError", False),
+        ("create_issue(owner='o', title=None)", "Exception", False),
+        ("create_issue(owner='o', title=None)", "TypeError", True),
+        ("create_issue(owner='o', title=None)", "(OSError, KeyError)", True),
+    ],
+)
+def test_a_wrong_call_is_the_programs_own_business_where_it_catches_what_that_raises(
+    call: str, exception: str, refused: bool
+) -> None:
+    assert bool(found(f"{IMPORT}try:\n    await {call}\nexcept {exception}:\n    pass")) == refused
+    assert (
+        bool(found(f"{IMPORT}import contextlib\nwith contextlib.suppress({exception}):\n    await {call}")) == refused
+    )
+
+
+WRONG = "create_issue(owner='o', title=None)"
+
+
+@pytest.mark.parametrize(
+    ("program", "refused"),
+    [
+        (f"async def f():\n    await {WRONG}\ntry:\n    await f()\nexcept Exception:\n    pass", False),
+        (f"async def f():\n    await {WRONG}\nasync def g():\n    await f()\ntry:\n    await g()\nexcept Exception:\n    pass", False),
+        (f"for f in [lambda: {WRONG}]:\n    try:\n        await f()\n    except Exception:\n        pass", False),
+        (f"@retry\nasync def f():\n    await {WRONG}\ntry:\n    pass\nexcept Exception:\n    pass\nawait f()", False),
+        (f"async def f():\n    await {WRONG}\nfor g in [f]:\n    try:\n        await g()\n    except Exception:\n        pass", False),
+        (f"import asyncio\nawait asyncio.gather({WRONG}, return_exceptions=True)", False),
+        (f"async def f():\n    await {WRONG}\ntry:\n    x = 1\nexcept Exception:\n    pass\nawait f()", True),
+        (f"async def f():\n    await {WRONG}\nawait f()", True),
+        (f"try:\n    x = 1\nexcept Exception:\n    await {WRONG}", True),
+        (f"try:\n    x = 1\nfinally:\n    await {WRONG}", True),
+        ("import asyncio\nawait asyncio.gather(create_issue(owner='o'), return_exceptions=True)", True),
+    ],
+)  # fmt: skip
+def test_a_function_may_be_called_where_its_mistake_is_caught(program: str, refused: bool) -> None:
+    assert bool(found(IMPORT + program)) == refused
 
 
 def test_a_forgotten_await_of_a_call_by_name_is_found() -> None:
@@ -175,6 +277,27 @@ FINE = [
     f"{IMPORT}await create_issue(owner='o', title='t', labels=[x, y], page=1 if x else 2, note=None)",
     f"{IMPORT}await create_issue(owner='o', title='t', labels=('a', 'b'), meta={{'a': x}}, page=...)",
     f"{IMPORT}await create_issue({{'owner': 'o', 'title': 't', 'labels': ['a']}})",
+    f"{IMPORT}await create_issue('o', 't', ['bug'], note=None)",
+    f"{IMPORT}await create_issue(owner, title)",
+    f"{IMPORT}await create_issue({{'owner': 'o'}}, title='t')",
+    f"{IMPORT}await create_issue({{'owner': 'o', 'title': 't'}}, page=2)",
+    f"{IMPORT}await create_issue('o', **rest)",
+    "from servers.gitlab import settings\nawait settings({'theme': 'dark'})",
+    "from servers.gitlab import settings\nawait settings({'theme': 'dark'}, force=True)",
+    "from servers.gitlab import settings\nawait settings({'values': {'theme': 'dark'}, 'force': True})",
+    "from servers.gitlab import settings\nawait settings({'theme': theme})",
+    "from servers.open_server import anything\nawait anything('a', more=1)",
+    f"{IMPORT}return await {{call}}",
+    f"{IMPORT}if x:\n    return 1\nawait {{call}}",
+    f"```python\n{IMPORT}await {{call}}\n```",
+    f"import asyncio\n{IMPORT}async def main():\n    return await {{call}}\nasyncio.run(main())\nawait main()",
+    f"import asyncio\n{IMPORT}async def main():\n    return {{call}}\nawait asyncio.run(main())",
+    "import servers.github as gh\nif hasattr(gh, 'close_issue'):\n    await gh.close_issue()",
+    "from servers import github\ntool = getattr(github, 'close_issue', None)\nawait github.close_it()",
+    "from servers import github\ntry:\n    await github.close_issue()\nexcept AttributeError:\n    pass",
+    "async def f():\n    from servers.jira import create\ntry:\n    await f()\nexcept ImportError:\n    pass",
+    "servers = ['a', 'b']\nfor server in servers:\n    print(server.upper())",
+    "from servers.github import create_issue\nservers = {}\nservers.github()",
     # Another meaning of the name: rebinding, shadowing, a parameter, a loop variable, a class, a capture.
     f"{IMPORT}create_issue = partial(create_issue, owner='o')\nawait create_issue(title='t')",
     f"{IMPORT}def f(create_issue):\n    create_issue(1, 2)",

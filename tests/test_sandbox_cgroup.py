@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,6 +86,7 @@ def test_version_one_uses_each_hierarchy(tmp_path: Path) -> None:
     groups = find_cgroups(_proc(tmp_path, "3:memory:/own\n2:pids:/\n1:cpu,cpuacct:/\n", mounts))
     assert groups is not None
     assert groups.holds == {"memory", "pids", "cpu"}
+    assert not groups.freezes
     groups.create(BOUNDS)
     (made,) = (tmp_path / "memory/own").glob("toolfold-*")
     assert (made / "memory.limit_in_bytes").read_text() == "1000000"
@@ -92,6 +98,45 @@ def test_without_memory_there_is_no_group(tmp_path: Path) -> None:
     (tmp_path / "pids").mkdir()
     assert find_cgroups(_proc(tmp_path, "2:pids:/\n", [("cgroup", "pids", tmp_path / "pids")])) is None
     assert find_cgroups(tmp_path / "nothing") is None
+
+
+def test_a_busy_process_in_a_real_group_is_frozen_thawed_and_killed() -> None:
+    groups = find_cgroups()
+    if groups is None or not groups.freezes:
+        pytest.skip("no group can be made here that can be frozen")
+    group = groups.create(Bounds(memory=100_000_000, processes=10, cores=1))
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        group.admit(busy.pid)
+        freezer = group.freezer
+        assert freezer is not None
+        freezer.freeze()
+        _eventually(freezer.frozen)
+        before = _ran(busy.pid)
+        busy.send_signal(signal.SIGCONT)
+        time.sleep(0.1)
+        assert _ran(busy.pid) == before
+        freezer.thaw()
+        _eventually(lambda: _ran(busy.pid) > before)
+        assert not freezer.frozen()
+        freezer.freeze()
+        _eventually(freezer.frozen)
+    finally:
+        busy.kill()
+        busy.wait(10)
+        assert group.remove()
+
+
+def _ran(pid: int) -> int:
+    """Nanoseconds."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+def _eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def test_groups_of_killed_hosts_are_swept(tmp_path: Path) -> None:

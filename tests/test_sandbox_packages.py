@@ -53,6 +53,16 @@ def _wheel(folder: Path, name: str, version: str, code: str, requires: str = "")
     return path
 
 
+@pytest.mark.usefixtures("index")
+def test_installing_takes_no_code_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = tmp_path / "project"
+    hostile.mkdir()
+    (hostile / "pip.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.chdir(hostile)
+    install(["smallthing"], tmp_path / "data")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_packages_are_installed_once_with_their_hashes(index: Path, tmp_path: Path) -> None:
     told: list[str] = []
     (folder,) = install(["smallthing"], tmp_path / "data", told.append)

@@ -104,13 +104,41 @@ def test_only_pairs_of_streams_can_be_made(machine: Machine) -> None:
     assert call(machine, "socketpair", 1, 1 | 0o2000000) == ALLOW
     assert call(machine, "socketpair", 1, 2) == ERRNO | errno.EACCES
     assert call(machine, "socketpair", 2, 1) == ERRNO | errno.EACCES
-    assert call(machine, "setsockopt", 3, 1, 16) == ALLOW
-    assert call(machine, "setsockopt", 3, 6, 7) == ALLOW
-    assert {call(machine, "setsockopt", 3, 1, size) for size in (7, 8, 32, 33)} == {ERRNO | errno.EPERM}
     assert call(machine, "socket", 2, 1) == ERRNO | errno.ENETUNREACH
     assert call(machine, "socket", 10, 2) == ERRNO | errno.ENETUNREACH
     for family in (1, 16, 17, 38, 40):
         assert call(machine, "socket", family, 1) == ERRNO | errno.EACCES
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(level=st.integers(0, 300), option=st.integers(0, 100))
+def test_only_plain_socket_options_exist(machine: Machine, level: int, option: int) -> None:
+    settings = {2, 9, 13, 20, 21, 66, 67} if level == 1 else set[int]()
+    facts = settings | {3, 4, 7, 8, 30, 38, 39} if level == 1 else set[int]()
+    refused = ERRNO | errno.EPERM
+    assert call(machine, "setsockopt", 3, level, option) == (ALLOW if option in settings else refused)
+    assert call(machine, "getsockopt", 3, level, option) == (ALLOW if option in facts else refused)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nothing_is_sent_out_of_band(machine: Machine) -> None:
+    for flags in (0, 0x40, 0x4000, 0x4040):
+        assert call(machine, "sendto", 3, 0, 1, flags) == call(machine, "recvfrom", 3, 0, 1, flags & 0x40) == ALLOW
+    for flags in (0x1, 0x41, 0x2000, 0x4000000, 0x20000000):
+        assert call(machine, "sendto", 3, 0, 1, flags) == ERRNO | errno.EOPNOTSUPP
+        assert call(machine, "recvfrom", 3, 0, 1, flags) == ERRNO | errno.EOPNOTSUPP
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(command=st.one_of(st.integers(0, 50), st.integers(1020, 1050)))
+def test_files_have_locks_but_neither_leases_nor_watchers(machine: Machine, command: int) -> None:
+    allowed = {*range(8), 36, 37, 38, 1030, 1032}
+    assert call(machine, "fcntl", 3, command) == (ALLOW if command in allowed else ERRNO | errno.EINVAL)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_is_in_memory_is_not_decided_inside(machine: Machine) -> None:
+    assert call(machine, "fadvise64", 3, 0, 0, 4) == call(machine, "readahead", 3) == ERRNO
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -70,7 +70,13 @@ async def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_threads_and_processes_stand_still_between_runs(data_dir: Path, tmp_path: Path) -> None:
+both_ways = pytest.mark.parametrize("without_groups", [False, True], ids=["groups where they are", "no groups"])
+
+
+@both_ways
+async def test_threads_and_processes_stand_still_between_runs(
+    data_dir: Path, tmp_path: Path, *, without_groups: bool
+) -> None:
     count = tmp_path / "workspace" / "count"
     code = """
     import os, threading, time
@@ -84,9 +90,9 @@ async def test_threads_and_processes_stand_still_between_runs(data_dir: Path, tm
         work()
     time.sleep(0.1)
     """
-    async with _sandbox(data_dir, tmp_path) as (sandbox, cell):
+    async with _sandbox(data_dir, tmp_path, without_groups=without_groups) as (sandbox, cell):
         await sandbox.run(textwrap.dedent(code), Listener(slow=False), 10)
-        await _until(lambda: _all_stopped(cell.pids()))
+        await _until(cell.still)
         before = count.stat().st_size
         await asyncio.sleep(0.2)
         assert count.stat().st_size == before
@@ -94,15 +100,11 @@ async def test_threads_and_processes_stand_still_between_runs(data_dir: Path, tm
         assert count.stat().st_size > before
 
 
-def _all_stopped(pids: list[int]) -> bool:
-    states = [_state(pid) for pid in pids]
-    return len(states) >= 2 and set(states) == {"T"}
-
-
-async def test_variables_survive_standing_still(data_dir: Path, tmp_path: Path) -> None:
-    async with _sandbox(data_dir, tmp_path) as (sandbox, cell):
+@both_ways
+async def test_variables_survive_standing_still(data_dir: Path, tmp_path: Path, *, without_groups: bool) -> None:
+    async with _sandbox(data_dir, tmp_path, without_groups=without_groups) as (sandbox, cell):
         await sandbox.run("x = 41", Listener(slow=False), 10)
-        await _until(lambda: bool(pids := cell.pids()) and _state(pids[0]) == "T")
+        await _until(cell.still)
         done = await sandbox.run("x + 1", Listener(slow=False), 10)
         assert done.value == 42
 
@@ -115,22 +117,67 @@ def _state(pid: int) -> str:
         return ""
 
 
-async def test_a_program_that_wakes_itself_between_runs_is_ended(data_dir: Path, tmp_path: Path) -> None:
-    code = """
-    import ctypes, signal, struct, threading
-    libc = ctypes.CDLL(None)
-    event = ctypes.create_string_buffer(struct.pack("Qii", 0, signal.SIGCONT, 0) + bytes(64))
-    timer = ctypes.c_void_p()
-    assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
-    assert libc.timer_settime(timer, 0, struct.pack("4q", 0, 0, 0, 500_000_000), None) == 0
-    def burn():
-        while True:
-            pass
-    threading.Thread(target=burn, daemon=True).start()
-    """
-    async with _sandbox(data_dir, tmp_path) as (sandbox, _):
-        await sandbox.run(textwrap.dedent(code), Listener(slow=False), 10)
+# A timer that undoes SIGSTOP, 0.3 s after the run and then every 0.1 s.
+WAKES_ITSELF = """
+import ctypes, os, signal, struct, threading, time
+libc = ctypes.CDLL(None)
+event = ctypes.create_string_buffer(struct.pack("Qii", 0, signal.SIGCONT, 0) + bytes(64))
+timer = ctypes.c_void_p()
+assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
+assert libc.timer_settime(timer, 0, struct.pack("4q", 0, 100_000_000, 0, 300_000_000), None) == 0
+asleep = threading.Event()
+def work():
+    asleep.wait()
+    time.sleep(0.2)
+    while True:
+        WORK
+threading.Thread(target=work, daemon=True).start()
+asleep.set()
+"""
+BURNS = WAKES_ITSELF.replace("WORK", "pass")
+WRITES = WAKES_ITSELF.replace("WORK", "open('workspace/more%d' % time.monotonic_ns(), 'wb').write(bytes(2_000_000))")
+# Works for a moment and stops itself again, so that it is stopped whenever somebody looks.
+HIDES = WAKES_ITSELF.replace("WORK", "open('workspace/count', 'a').write('x'); os.kill(os.getpid(), signal.SIGSTOP)")
+
+
+@pytest.mark.parametrize("code", [BURNS, WRITES, HIDES], ids=["burns", "writes", "hides"])
+async def test_a_program_that_wakes_itself_between_runs_is_ended_where_nothing_holds_it(
+    data_dir: Path, tmp_path: Path, code: str
+) -> None:
+    async with _sandbox(data_dir, tmp_path, without_groups=True) as (sandbox, _):
+        await sandbox.run(code, Listener(slow=False), 10)
         await _until(lambda: not sandbox.alive, 20)
+        assert "went on working after its end" in str(sandbox._failure)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("code", [BURNS, WRITES, HIDES], ids=["burns", "writes", "hides"])
+async def test_a_program_that_wakes_itself_between_runs_does_nothing_where_it_is_frozen(
+    data_dir: Path, tmp_path: Path, code: str
+) -> None:
+    async with _sandbox(data_dir, tmp_path) as (sandbox, cell):
+        if not _freezes(cell):
+            pytest.skip("no group can be frozen here")
+        await sandbox.run(code, Listener(slow=False), 10)
+        await _until(cell.still)
+        before = (_work(cell), _size(tmp_path / "workspace"))
+        await asyncio.sleep(1)
+        assert (_work(cell), _size(tmp_path / "workspace")) == before
+        assert cell.still()
+
+
+def _freezes(cell: BubblewrapCell) -> bool:
+    group = cell._group  # pyright: ignore[reportPrivateUsage]
+    return group is not None and group.freezer is not None
+
+
+def _work(cell: BubblewrapCell) -> dict[str, str]:
+    """How long every thread has run so far, in nanoseconds."""
+    counts = [path for pid in cell.pids() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return {str(path): path.read_text().split()[0] for path in counts}
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*"))
 
 
 async def test_a_message_between_runs_ends_the_sandbox(data_dir: Path, tmp_path: Path) -> None:
@@ -207,7 +254,7 @@ time.sleep(20)
 """
 
 
-@pytest.mark.parametrize("without_groups", [False, True], ids=["groups where they are", "no groups"])
+@both_ways
 @pytest.mark.parametrize(
     "code", [MEMORY, SHARED, IN_TMP, IN_SOCKETS], ids=["processes", "shared", "files in memory", "sockets"]
 )
@@ -241,6 +288,62 @@ async def test_a_home_that_is_too_full_can_still_be_emptied(data_dir: Path, tmp_
                 "for n in range(3): open(f'workspace/{n}', 'wb').write(bytes(15_000_000))", Listener(slow=False), 10
             )
         assert caught.value.limit == "sandbox.disk"
+
+
+# Keeps within the limit during the run, and writes as fast as it can from its end until it is stopped.
+WRITES_AFTERWARDS = """
+import os, threading
+done = threading.Event()
+def write():
+    done.wait()
+    while True:
+        with open(f"workspace/{os.urandom(8).hex()}", "wb") as file:
+            file.write(bytes(1_000_000))
+threading.Thread(target=write, daemon=True).start()
+done.set()
+"""
+
+
+async def _limit(sandbox: Sandbox, cell: BubblewrapCell, code: str) -> str:
+    """The limit that a run, or what goes on after it, breaks; empty when it sleeps within all of them."""
+    try:
+        await sandbox.run(code, Listener(slow=False), 10)
+    except LimitExceeded as error:
+        return error.limit
+    await _until(lambda: not sandbox.alive or cell.still())
+    await asyncio.sleep(0.1)
+    failure = sandbox._failure  # pyright: ignore[reportPrivateUsage]
+    return failure.limit if isinstance(failure, LimitExceeded) else ""
+
+
+@both_ways
+async def test_what_is_written_between_runs_is_never_allowed(
+    data_dir: Path, tmp_path: Path, *, without_groups: bool
+) -> None:
+    """A home is used again and again by programs that write after their end: soon nothing runs in it any more."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    for _ in range(30):
+        before = _size(workspace)
+        async with _sandbox(data_dir, tmp_path, without_groups=without_groups, disk="20MB") as (sandbox, cell):
+            limit = await _limit(sandbox, cell, WRITES_AFTERWARDS)
+        if before > 40_000_000:
+            assert limit == "sandbox.disk"
+            assert _size(workspace) == before
+            return
+    pytest.fail(f"it holds {_size(workspace):,} bytes, and programs still run in it")
+
+
+@both_ways
+async def test_many_short_runs_cannot_make_more_files_than_one(
+    data_dir: Path, tmp_path: Path, *, without_groups: bool
+) -> None:
+    code = "import os\nfor n in range(400): open(f'workspace/{os.urandom(8).hex()}', 'wb').close()"
+    async with _sandbox(data_dir, tmp_path, without_groups=without_groups, disk="1MB") as (sandbox, cell):
+        runs, limit = 0, ""
+        while not limit and runs < 6:
+            runs, limit = runs + 1, await _limit(sandbox, cell, code)
+    assert limit == "sandbox.disk"
 
 
 async def test_a_home_that_gets_another_name_is_still_measured(data_dir: Path, tmp_path: Path) -> None:

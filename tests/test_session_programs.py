@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab import lab_fold
 from toolfold import Toolfold
-from toolfold.session.events import Finished, Output, ToolCall
+from toolfold.guards.events import Finished, Output, ToolCall
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ async def failed(fold: Toolfold, code: str, *, session: str | None = None) -> st
     result = await fold.run(code, session=session)
     assert not result.success
     assert result.error is not None
-    return result.error
+    return str(result.error)
 
 
 class TestResults:
@@ -164,10 +164,10 @@ first + await main()
                 "sandbox.processes",
             ),
             ("open('/etc/new', 'w')", "Only workspace/ and /tmp are writable"),
-            ("import requests", "configured packages"),
+            ("import requests", "There is no network in the sandbox"),
+            ("import pandas", "`sandbox.packages` in the settings"),
             ("input()", "Standard input is closed"),
             ("import asyncio\nasyncio.create_task(asyncio.sleep(0))", "await asyncio.gather"),
-            ("import asyncio\nasync def f(): asyncio.run(f())\nawait f()", "write `await main()`"),
         ],
     )
     async def test_what_the_sandbox_forbids_comes_with_the_next_step(
@@ -191,7 +191,7 @@ first + await main()
     async def test_an_empty_program_is_fine(self, fold: Toolfold) -> None:
         result = await fold.run("")
         assert result.success
-        assert "nothing printed" in result.text()
+        assert "nothing printed" in result.text
 
     async def test_bytes_that_are_no_utf8_do_not_break_the_output(self, fold: Toolfold) -> None:
         assert "a\ufffdb" in await printed(fold, r"import os; os.write(1, b'a\xffb\n')")

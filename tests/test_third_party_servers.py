@@ -12,7 +12,7 @@ import pytest
 
 from tests.third_party import data_dir, npm_program, python_program, server
 from toolfold import Toolfold
-from toolfold.session.events import Finished, Progress, RunResult, ToolCall
+from toolfold.guards.events import Finished, Progress, RunResult, ToolCall
 
 pytestmark = pytest.mark.anyio
 

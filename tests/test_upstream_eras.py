@@ -14,7 +14,7 @@ import pytest
 from tests.upstream_lab import POLITE, eventually, polite
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, TextPart
-from toolfold.errors import UpstreamError, UpstreamUnavailable
+from toolfold.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from toolfold.upstream.fleet import Fleet
 
 pytestmark = pytest.mark.anyio
@@ -147,7 +147,7 @@ async def test_a_missing_authorization_is_said_plainly_and_headers_are_sent(
     guarded = site(transport, "token")
     servers = {"out": guarded.config(), "in": guarded.config(headers={"Authorization": "Bearer sesame"})}
     async with Fleet(servers, log_dir=tmp_path) as fleet:
-        with pytest.raises(UpstreamUnavailable, match=r"401.*authorization is needed.*Authorization"):
+        with pytest.raises(UpstreamUnavailable, match=r"401.*authorization is needed.*was not sent.*Authorization"):
             await fleet.call("out", "add", {"a": 1, "b": 1})
         assert (await fleet.call("in", "add", {"a": 1, "b": 1})).structured == {"result": 2}
 
@@ -179,7 +179,15 @@ async def test_a_lost_session_is_opened_anew_by_the_next_call(tmp_path: Path, si
             except UpstreamUnavailable as error:
                 errors.append(str(error))
         assert 0 < len(errors) < 6
-        assert all("session" in error for error in errors)
+        assert all("session" in error and "it had no effect" in error for error in errors)
+
+
+async def test_a_call_over_sse_that_is_never_accepted_ends_when_its_time_does(
+    tmp_path: Path, site: Callable[..., Site]
+) -> None:
+    async with Fleet({"a": site("sse", "mute").config(call_timeout=1)}, log_dir=tmp_path) as fleet, asyncio.timeout(20):
+        with pytest.raises(UpstreamTimeout, match=r"`add` did not answer within 1 s.*was sent and may have"):
+            await fleet.call("a", "add", {"a": 1, "b": 1})
 
 
 async def test_a_call_that_is_cancelled_over_http_leaves_the_connection_usable(

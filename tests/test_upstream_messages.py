@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,7 +53,7 @@ def test_lines_are_the_same_however_the_bytes_arrive(data: bytes, cuts: list[int
     lines.feed(rest)
     lines.end()
     whole = [stripped for line in data.split(b"\n") if (stripped := line.strip(b" \t\r\n\0"))]
-    assert lines.ready_bytes == sum(map(len, whole))
+    assert lines.ready_bytes == sum(map(sys.getsizeof, whole))
     assert [lines.pop() for _ in range(len(lines.ready))] == whole
     assert lines.ready_bytes == 0
 
@@ -200,6 +201,32 @@ def test_any_listing_is_read_and_every_name_is_kept_once(entries: list[Any]) -> 
     usable = [name for name in named if isinstance(name, str) and name]
     assert [tool.name for tool in listing.tools] == list(dict.fromkeys(usable))
     assert all(isinstance(tool.input_schema, dict) for tool in listing.tools)
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_a_listing_keeps_no_more_entries_and_bytes_than_allowed(monkeypatch: pytest.MonkeyPatch, paged: bool) -> None:
+    """One page or several, one list or several: the limit on bytes is for the whole listing."""
+    monkeypatch.setattr("toolfold.upstream.listing.ENTRIES", 30)
+    monkeypatch.setattr("toolfold.upstream.listing.LISTING_BYTES", 1300)
+    entries = [{"name": f"n{number}", "uri": f"u://{number}"} for number in range(100)]
+    asked: list[str] = []
+
+    async def request(method: str, params: dict[str, Any]) -> dict[str, Any]:
+        asked.append(method)
+        key = {"tools/list": "tools", "resources/list": "resources"}.get(method, "resourceTemplates")
+        if not paged:
+            return {key: entries}
+        first = int(params.get("cursor", 0))
+        return {key: entries[first : first + 10], "nextCursor": str(first + 10)}
+
+    reader = ListingReader("s", request)
+    listing = asyncio.run(reader.read(instructions="", tools=True, resources=True, prompts=False))
+    assert len(listing.tools) == 30
+    kept = len(listing.resources)
+    assert 0 < kept < 30
+    assert sum(len(json.dumps(entry, separators=(",", ":"))) for entry in entries[:30] + entries[:kept]) <= 1300
+    assert "tools/list sent too much; 30 entries were kept" in reader.problems
+    assert asked.count("tools/list") == (4 if paged else 1)
 
 
 @unhurried

@@ -19,6 +19,7 @@ from toolfold.config.settings import ServerConfig
 from toolfold.definitions import BlobPart, LinkPart, Listing, TextPart
 from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from toolfold.upstream.fleet import Fleet
+from toolfold.upstream.starts import StartQueue, Turn
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +94,13 @@ async def test_a_list_without_end_is_cut_and_reported(logs: Path, flag: str, kep
         assert any("tools/list" in problem for problem in fleet.health()[0].problems)
 
 
+async def test_a_list_is_cut_at_a_number_of_bytes_and_the_server_is_not_asked_for_more(logs: Path) -> None:
+    async with Fleet({"a": awkward("heavy-pages")}, log_dir=logs) as fleet, asyncio.timeout(60):
+        listing = await fleet.listing("a")
+        assert [tool.name for tool in listing.tools] == [f"t{page}" for page in range(8)]
+        assert fleet.health()[0].problems[0] == "tools/list sent too much; 8 entries were kept"
+
+
 async def test_one_invalid_tool_does_not_lose_the_others(logs: Path) -> None:
     async with Fleet({"a": awkward("invalid-tools")}, log_dir=logs) as fleet:
         listing = await fleet.listing("a")
@@ -118,6 +126,14 @@ async def test_junk_on_stdout_is_skipped_and_logged(logs: Path) -> None:
         assert "\x1b" not in log
 
 
+async def test_a_command_that_floods_stdout_is_given_up_and_does_not_hold_up_the_loop(logs: Path) -> None:
+    async with Fleet({"a": ServerConfig(command="yes"), "b": awkward()}, log_dir=logs) as fleet, asyncio.timeout(20):
+        flood = asyncio.create_task(fleet.call("a", "echo", {}))
+        assert said(await fleet.call("b", "echo", {})) == "{}"
+        with pytest.raises(UpstreamUnavailable, match=r"sent 10,000 lines and no MCP message before it was ready"):
+            await flood
+
+
 @pytest.mark.parametrize(
     "kind", ["result is a list", "no result", "too deep", "broken text", "content is a number", "unknown content"]
 )
@@ -130,6 +146,8 @@ async def test_a_nonsense_answer_fails_its_call_at_once_and_no_other(logs: Path,
             with pytest.raises(UpstreamError) as failed:
                 await fleet.call("a", "nonsense", {"kind": kind})
             assert not isinstance(failed.value, UpstreamUnavailable | UpstreamTimeout)
+            if kind == "content is a number":
+                assert "may have taken effect" in str(failed.value)
         assert said(await fleet.call("a", "echo", {})) == "{}"
         assert fleet.health()[0].restarts == 0
 
@@ -155,7 +173,7 @@ async def test_arguments_that_are_no_json_fail_without_harm(logs: Path) -> None:
 
 async def test_a_call_that_takes_too_long_is_ended_and_its_late_answer_ignored(logs: Path) -> None:
     async with Fleet({"a": awkward(call_timeout=0.3)}, log_dir=logs) as fleet:
-        with pytest.raises(UpstreamTimeout, match=r"`late`.*0\.3 s.*call_timeout"):
+        with pytest.raises(UpstreamTimeout, match=r"`late`.*0\.3 s \(its `call_timeout`\).*was sent and may have"):
             await fleet.call("a", "late", {"seconds": 0.6})
         with pytest.raises(UpstreamTimeout):
             await fleet.call("a", "hang", {})
@@ -217,6 +235,7 @@ async def test_a_server_that_dies_in_mid_call_fails_every_call_at_once(
         assert all(isinstance(end, UpstreamUnavailable) for end in ends)
         if tool == "die":
             assert "I cannot go on" in str(failed.value)
+        assert "The call was sent and may have taken effect." in str(failed.value)
         assert str(fleet.health()[0].log_file) in str(failed.value)
         # Of use before, so it is started again at once.
         assert said(await fleet.call("a", "echo", {"again": 1})) == '{"again": 1}'
@@ -271,22 +290,54 @@ async def test_a_broken_server_neither_delays_nor_breaks_a_good_one(logs: Path) 
         assert states["never"] == "starting"
 
 
-async def test_more_silent_servers_than_start_at_once_do_not_hold_up_the_rest(
-    logs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolfold.upstream.fleet.STARTS_AT_ONCE", 2)
-    monkeypatch.setattr("toolfold.upstream.fleet.PATIENCE", 0.2)
-    silent = {f"silent{number}": awkward("never-answers", start_timeout=60) for number in range(4)}
-    async with Fleet({**silent, "good": awkward()}, log_dir=logs) as fleet, asyncio.timeout(20):
+async def test_more_silent_servers_than_start_at_once_do_not_hold_up_the_rest(logs: Path) -> None:
+    silent = {f"silent{number}": awkward("never-answers", start_timeout=60) for number in range(3)}
+    starts = StartQueue(2, slow_after=0.2)
+    async with Fleet({**silent, "good": awkward()}, log_dir=logs, starts=starts) as fleet, asyncio.timeout(20):
         async for name, listing in fleet.listings():
             assert name == "good"
             assert isinstance(listing, Listing)
             break
 
 
+async def test_the_time_in_the_queue_does_not_count_as_time_to_start(logs: Path) -> None:
+    starts = StartQueue(1, slow_after=1000)
+    async with Fleet({"a": awkward(start_timeout=3)}, log_dir=logs, starts=starts) as fleet:
+        async with starts.wait_for(Turn(urgent=True)), starts.wait_for(Turn(urgent=True)):
+            call = asyncio.create_task(fleet.call("a", "echo", {}))
+            done, _ = await asyncio.wait({call}, timeout=3.2)
+            assert not done
+            assert fleet.health()[0].state == "starting"
+        assert said(await call) == "{}"
+
+
+async def test_a_call_starts_its_server_before_those_that_are_listed_in_the_background(logs: Path) -> None:
+    starts = StartQueue(1, slow_after=1000)
+    servers = {name: awkward("sleeps=600", start_timeout=600) for name in ("first", "second", "third")}
+    async with Fleet({**servers, "called": awkward()}, log_dir=logs, starts=starts) as fleet, asyncio.timeout(20):
+        listing = [asyncio.create_task(fleet.listing(name, background=True)) for name in [*servers, "called"]]
+        await eventually(lambda: fleet.health()[3].state == "starting")
+        assert said(await fleet.call("called", "echo", {})) == "{}"
+        assert isinstance(await listing[3], Listing)
+        assert {path.stem for path in logs.glob("*.log")} - {"warden"} == {"first", "called"}
+    await asyncio.gather(*listing, return_exceptions=True)
+
+
+async def test_servers_over_http_do_not_wait_for_a_turn(logs: Path) -> None:
+    """They cost this machine nothing."""
+    starts = StartQueue(1, slow_after=1000)
+    servers = {"a": ServerConfig(transport="http", url="http://127.0.0.1:9/mcp")}
+    busy = (starts.wait_for(Turn(urgent=True)), starts.wait_for(Turn(urgent=True)))
+    async with busy[0], busy[1], Fleet(servers, log_dir=logs, starts=starts) as fleet, asyncio.timeout(20):
+        with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
+            await fleet.call("a", "echo", {})
+
+
 async def test_a_server_that_never_answers_the_handshake_is_given_up(logs: Path) -> None:
     async with Fleet({"a": awkward("never-answers", start_timeout=1.0)}, log_dir=logs) as fleet:
-        with pytest.raises(UpstreamUnavailable, match=r"handshake within 1 s.*start_timeout"):
+        with pytest.raises(UpstreamUnavailable, match=r"handshake within 1 s \(its `start_timeout`\).*was not sent"):
+            await fleet.call("a", "echo", {})
+        with pytest.raises(UpstreamUnavailable, match=r"will be tried again in .* s\..*was not sent"):
             await fleet.call("a", "echo", {})
         assert fleet.health()[0].state == "backoff"
 

@@ -1,4 +1,4 @@
-"""What upstreams offer and answer, as plain data: the shapes that every room shares.
+"""What upstreams offer and answer, as plain data: the shapes that every package shares.
 
 They carry no behaviour and know nothing of the SDK, so the catalog can keep them on disk and the generator can
 read them without importing a protocol library.
@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+
+OWN_NAME = "toolfold"
+"""What our own MCP server calls itself; a server of this name is never folded."""
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,7 +86,10 @@ Part = TextPart | BlobPart | LinkPart
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """An upstream's answer. `has_structured` tells a structured null from no structured content."""
+    """An upstream's answer. `has_structured` tells a structured null from no structured content.
+
+    Large structured content may be `msgspec.Raw`, JSON that only the program will decode; guards get it decoded.
+    """
 
     parts: list[Part] = []
     structured: Any = None

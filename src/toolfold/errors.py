@@ -2,14 +2,17 @@
 
     ToolfoldError               code, message, hint
     ├── ConfigError             the operator: a config file or setting is wrong
-    ├── SandboxUnavailable      the operator: no sandbox can hold here
+    ├── SandboxUnavailable      the operator: no working sandbox was found
+    ├── InvalidRequest          the embedding program: an argument of `run` or `search` cannot be used
+    ├── FoldClosed              the embedding program: the fold is not open, or no longer
+    ├── GuardError              the embedding program: one of its guards broke the rules
     ├── ProgramError            the agent: its program or its arguments are wrong
     │   ├── UnknownTool
     │   ├── InvalidArguments
     │   └── LimitExceeded       names the limit and the setting that moves it
-    ├── UpstreamError           the MCP server: it is down, late, or answered nonsense
+    ├── UpstreamError           the MCP server: it is down, slow, or sent an invalid response
     │   ├── UpstreamUnavailable
-    │   │   └── UpstreamIsToolfold   left out; nobody needs to act
+    │   │   └── UpstreamIsToolfold   left out; nothing to do
     │   └── UpstreamTimeout
     └── SandboxDied             us: the sandbox ended without an answer
 
@@ -41,6 +44,18 @@ class ConfigError(ToolfoldError):
 
 class SandboxUnavailable(ToolfoldError):
     code = "sandbox_unavailable"
+
+
+class InvalidRequest(ToolfoldError, ValueError, TypeError):
+    code = "invalid_request"
+
+
+class FoldClosed(ToolfoldError):
+    code = "closed"
+
+
+class GuardError(ToolfoldError):
+    code = "guard"
 
 
 class ProgramError(ToolfoldError):

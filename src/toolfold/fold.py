@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolfold.catalog.catalog import Answer, Catalog
+from toolfold.catalog.catalog import Answer, Catalog, Detail
 from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.definitions import Listing
-from toolfold.errors import ToolfoldError, UpstreamError
-from toolfold.session.events import Event, Finished, RunResult
+from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
+from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
+from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
 
 if TYPE_CHECKING:
+    from toolfold.guards.guard import Guard
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.schema.validation import Validators
@@ -30,7 +34,10 @@ if TYPE_CHECKING:
     from toolfold.upstream.fleet import Fleet
 
 _T = TypeVar("_T")
-_SWITCHED_OFF = "Programs are switched off here (`enabled = false` in the settings); search still works."
+_log = logging.getLogger("toolfold")
+_SWITCHED_OFF = RunError(
+    code="disabled", message="Programs are switched off here (`enabled = false` in the settings); search still works."
+)
 _FIRST_LISTING = 20.0
 """Seconds that a search or a run waits for servers that were never listed before."""
 
@@ -38,24 +45,25 @@ _FIRST_LISTING = 20.0
 class Toolfold:
     """Everything behind the two tools. Nothing is started until it is needed; leaving the context ends all of it."""
 
-    def __init__(self, loaded: Loaded, tell: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, loaded: Loaded, guards: Sequence[Guard] = ()) -> None:
         self.loaded = loaded
-        self._tell = tell
         self.settings = loaded.settings
         self.catalog = Catalog.open(self.settings)
         self.unlisted: dict[str, UpstreamError] = {}
         """Servers that could not be listed, and why."""
+        self._guards = tuple(guards)
         self._stack = contextlib.AsyncExitStack()
         self._fleet: Fleet | None = None
         self._sessions: asyncio.Task[Sessions] | None = None
         self._choice: Choice | None = None
         self._pool: Pool | None = None
         self._first_listing: asyncio.Task[None] | None = None
-        self._tree_lock = asyncio.Lock()
-        # The catalog is asked in threads; meanwhile nobody else asks or changes it.
+        self._tree_written: asyncio.Task[str] | None = None
+        # The catalog is asked in a thread of its own; meanwhile nothing else asks or changes it.
         self._catalog_lock = asyncio.Lock()
-        self._tree_version = ""
+        self._catalog_thread = ThreadPoolExecutor(1, "catalog")
         self._background: set[asyncio.Task[Any]] = set()
+        self._runs: set[asyncio.Task[Any]] = set()
         self._asked: set[str] = set()
         """Servers whose definitions were asked for since this fold was opened."""
 
@@ -64,16 +72,17 @@ class Toolfold:
         cls,
         config: Path | str | Mapping[str, Any] | Settings | None = None,
         *,
+        guards: Sequence[Guard] = (),
         catalog_dirs: tuple[Path, ...] = (),
         data_dir: Path | None = None,
-        tell: Callable[[str], None] = lambda text: None,
     ) -> Toolfold:
         """`config`: a file, a dict of the same shape, Settings, or None for what is found on this machine.
 
-        `tell` hears, from any thread, of set-up that takes long: packages that are installed, an image made.
+        `guards` see every call to an upstream, in this order, before it is checked and sent. What takes long to set up
+        is logged by the logger `toolfold`.
         """
         source = Path(config) if isinstance(config, str) else config
-        return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir), tell)
+        return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir), guards)
 
     async def __aenter__(self) -> Toolfold:
         from toolfold.upstream.fleet import Fleet
@@ -83,19 +92,22 @@ class Toolfold:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        self._fleet = None
         with contextlib.suppress(asyncio.CancelledError):
-            for task in [*self._background, self._first_listing, self._sessions]:
+            for task in [*self._runs, *self._background, self._first_listing, self._sessions, self._tree_written]:
                 if task is not None and not task.done():
                     task.cancel()
                     await asyncio.wait([task], timeout=5)
         await self._stack.aclose()
+        self._catalog_thread.shutdown(wait=False, cancel_futures=True)
 
     # The two tools
 
     async def search(
-        self, query: str, *, detail: str = "with_description", limit: int | None = None, explain: bool = False
+        self, query: str, *, detail: Detail = "with_description", limit: int | None = None, explain: bool = False
     ) -> Answer:
         """What matches, best first, with `.text` as the model reads it."""
+        _text(query, "query")
         await self.listed()
         answer = await self._ask(lambda: self.catalog.search(query, detail=detail, limit=limit, explain=explain))
         if answer.hits or not self.unlisted:
@@ -108,28 +120,84 @@ class Toolfold:
         code: str,
         *,
         session: str | None = None,
+        caller: str = LOCAL_CALLER,
+        context: Mapping[str, str] | None = None,
         timeout: float | None = None,
         check: bool | None = None,
-        heard: Callable[[Event], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        ask: Ask | None = None,
     ) -> RunResult:
-        """Run a program. With a `session` its variables and files are there for the next run."""
+        """Run a program. With a `session` its variables and files are there for the caller's next run.
+
+        `caller` is whose sessions these are, `context` what guards may know about the run (for example a user's id).
+        `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
+        Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
+        """
+        self._check_open()
+        _text(code, "code")
+        _text(caller, "caller")
+        if session is not None:
+            _text(session, "session")
+        seconds = self.settings.sandbox.timeout if timeout is None else timeout
+        run = RunContext(caller, session, Deadline(seconds), values=context or {}, on_event=on_event, asker=ask)
+        task = asyncio.current_task()
+        assert task is not None
+        self._runs.add(task)
+        try:
+            return await self._run(code, run, check=self.settings.check if check is None else check)
+        except LimitExceeded as error:
+            return RunResult(success=False, error=RunError.of(error), session=session)
+        except asyncio.CancelledError:
+            if self._fleet is None and not task.uncancel():
+                raise FoldClosed("Toolfold was closed during the run.") from None
+            raise
+        finally:
+            self._runs.discard(task)
+
+    async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         if not self.settings.enabled:
-            return RunResult(success=False, error=_SWITCHED_OFF, session=session)
-        await self.listed()
-        refused = self._review(code) if (self.settings.check == "on" if check is None else check) else None
-        if refused is not None:
-            return RunResult(success=False, error=refused, session=session)
-        sessions = await self._sandbox()
-        await self._fresh_tree()
-        return await sessions.run(code, session=session, timeout=timeout, heard=heard)
+            return RunResult(success=False, error=_SWITCHED_OFF, session=run.session)
+        async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
+            await self.listed()
+            refused = self._review(code) if check else None
+            if refused is not None:
+                return RunResult(success=False, error=refused, session=run.session)
+            sessions = await self._sandbox()
+            await self._fresh_tree()
+        return await sessions.run(code, run)
 
     async def stream(
-        self, code: str, *, session: str | None = None, timeout: float | None = None, check: bool | None = None
+        self,
+        code: str,
+        *,
+        session: str | None = None,
+        caller: str = LOCAL_CALLER,
+        context: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        check: bool | None = None,
     ) -> AsyncIterator[Event]:
-        """The same run, event by event; the last one is `Finished`. Leaving the loop early ends the program."""
+        """The same run, event by event; the last one is `Finished`. Leaving the loop early ends the program.
+
+        A question is an `ApprovalRequest`; the run waits until it is answered by `approve()` or `deny()`.
+        """
         events: asyncio.Queue[Event] = asyncio.Queue()
+
+        async def ask(question: Question) -> Reply:
+            request = ApprovalRequest(question, asyncio.get_running_loop().create_future())
+            events.put_nowait(request)
+            return await request.reply
+
         task = asyncio.create_task(
-            self.run(code, session=session, timeout=timeout, check=check, heard=events.put_nowait)
+            self.run(
+                code,
+                session=session,
+                caller=caller,
+                context=context,
+                timeout=timeout,
+                check=check,
+                on_event=events.put_nowait,
+                ask=ask,
+            )
         )
         task.add_done_callback(lambda _: events.put_nowait(Finished(RunResult(success=False))))
         try:
@@ -145,6 +213,7 @@ class Toolfold:
 
     async def listed(self) -> None:
         """Wait, within reason, for servers whose tools have never been seen."""
+        self._check_open()
         if not self.catalog.missing and self._first_listing is None:
             return
         if self._first_listing is None:
@@ -168,8 +237,11 @@ class Toolfold:
 
     @property
     def fleet(self) -> Fleet:
+        return self._check_open()
+
+    def _check_open(self) -> Fleet:
         if self._fleet is None:
-            raise ToolfoldError("Toolfold is not open.", hint="Use `async with Toolfold.open(...) as fold:`.")
+            raise FoldClosed("Toolfold is not open.", hint="Use `async with Toolfold.open(...) as fold:`.")
         return self._fleet
 
     async def warm_up(self) -> None:
@@ -183,7 +255,7 @@ class Toolfold:
     async def _ask(self, question: Callable[[], _T]) -> _T:
         """Ask the catalog in a thread: a long answer may take a third of a second, and runs go on meanwhile."""
         async with self._catalog_lock:
-            asking = asyncio.ensure_future(asyncio.to_thread(question))
+            asking = asyncio.get_running_loop().run_in_executor(self._catalog_thread, question)
             try:
                 return await asyncio.shield(asking)
             except asyncio.CancelledError:
@@ -208,8 +280,6 @@ class Toolfold:
         return await asyncio.shield(self._sessions)
 
     async def _start_sandbox(self) -> Sessions:
-        from toolfold.guards.arguments import Arguments
-        from toolfold.guards.limits import Limits
         from toolfold.sandbox.choose import choose
         from toolfold.sandbox.pool import Pool
         from toolfold.session.bridge import Bridge, World
@@ -218,14 +288,12 @@ class Toolfold:
         from toolfold.session.sessions import Sessions
 
         settings = self.settings.sandbox
-        self._choice = await choose(settings, self.settings.data_dir, tell=self._tell)
+        self._choice = await choose(settings, self.settings.data_dir, tell=_log.info)
         await self._fresh_tree()
-        checked = Arguments(self._validators)
-        world = World(self.catalog, self.fleet, self._validators, self.search, self._on_used)
+        world = World(self.catalog, self.fleet, self._validators, self._guards, settings, self.search, self._on_used)
 
-        def bridge(output: OutputRecorder, heard: Callable[[Event], None] | None) -> Bridge:
-            limits = Limits(settings.tool_calls, settings.concurrent_calls)
-            return Bridge(world, [limits, checked], output, heard)
+        def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
+            return Bridge(world, run, output)
 
         homes = SessionHomes(self.settings.data_dir)
         self._stack.callback(homes.close)
@@ -246,17 +314,26 @@ class Toolfold:
 
     async def _fresh_tree(self) -> None:
         """The generated API is as new as the catalog when this returns. Live sandboxes see the new tree at once."""
-        if self._tree_version == self.catalog.version:
-            return
+        wanted = self.catalog.version
+        while True:
+            writing = self._tree_written
+            if writing is not None and writing.done() and not writing.cancelled() and writing.exception() is None:
+                if writing.result() == wanted:
+                    return
+                writing = None
+            if writing is None or writing.done():
+                writing = self._tree_written = asyncio.create_task(self._write_tree())
+            # A run that gives up does not stop the writing that others wait for.
+            await asyncio.shield(writing)
+
+    async def _write_tree(self) -> str:
         from toolfold.codegen.tree import write_tree
 
-        async with self._tree_lock:
-            version = self.catalog.version
-            if self._tree_version != version:
-                await asyncio.to_thread(write_tree, self.catalog.tools, self._api)
-                self._tree_version = version
+        version = self.catalog.version
+        await asyncio.to_thread(write_tree, self.catalog.tools, self._api)
+        return version
 
-    def _review(self, code: str) -> str | None:
+    def _review(self, code: str) -> RunError | None:
         from toolfold.review.review import review
 
         findings = review(code, self.catalog.names, self.catalog.tool, self._validators)
@@ -266,7 +343,14 @@ class Toolfold:
         lines += self._usages(finding.tool for finding in findings[:5])
         # A server that could not be listed has no module: say why, not only that.
         lines += [str(error) for server, error in self.unlisted.items() if server in code]
-        return "\n".join(["Nothing was run.", *lines])
+        first = findings[0]
+        return RunError(
+            code=first.code,
+            message=first.message,
+            hint=first.hint,
+            line=first.line,
+            text="\n".join(["Nothing was run.", *lines]),
+        )
 
     def _usages(self, tools: Iterable[tuple[str, str] | None]) -> list[str]:
         """How the tools that were called wrongly are called, each once."""
@@ -288,3 +372,8 @@ class Toolfold:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _text(value: object, name: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"`{name}` must be a string, not {type(value).__name__}.")

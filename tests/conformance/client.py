@@ -56,7 +56,7 @@ async def main(url: str, data: Path) -> int:
             raise fold.unlisted["site"]
         context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
         result = await fold.run(program(fold, os.environ["MCP_CONFORMANCE_SCENARIO"], context))
-        print(result.text())
+        print(result.text)
         return 0 if result.success else 1
 
 

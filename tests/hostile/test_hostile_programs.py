@@ -20,12 +20,13 @@ from tests.hostile.attempt import MACHINE, Attempt
 from tests.hostile.baits import Baits
 from tests.hostile.files import FILES
 from tests.hostile.kernel import KERNEL
+from tests.hostile.neighbours import NEIGHBOURS
 from tests.hostile.network import NETWORK
 from tests.hostile.resources import RESOURCES
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.removal import remove_tree
 
-ATTEMPTS = [attempt for attempt in (*FILES, *NETWORK, *KERNEL, *RESOURCES) if MACHINE in attempt.machines]
+ATTEMPTS = [attempt for attempt in (*FILES, *NETWORK, *NEIGHBOURS, *KERNEL, *RESOURCES) if MACHINE in attempt.machines]
 every_attempt = pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
 
 

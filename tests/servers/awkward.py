@@ -1,6 +1,8 @@
 """A server that does, on request, everything that servers do wrong. Standard library only.
 
-Flags change how it greets and lists; each tool is one way to misbehave.
+Flags change how it starts, greets and lists; each tool is one way to misbehave. Some flags have a value: `burns=2`
+uses two seconds of processor time before it reads anything, `sleeps=2` waits as long, `starts=FILE` adds a line to
+FILE at each start, and `fails=3` ends with exit status 1 at the first three of those starts.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 FLAGS = set(sys.argv[1:])
+VALUES = dict(flag.split("=", 1) for flag in FLAGS if "=" in flag)
 Reply = dict[str, Any] | None
 lock = threading.Lock()
 extra_tools: list[str] = []
@@ -227,6 +230,9 @@ def tools_page(cursor: str | None) -> dict[str, Any]:
     if "endless" in FLAGS:
         page = int(cursor or 0)
         return {"tools": [definition(f"t{page}")], "nextCursor": str(page + 1)}
+    if "heavy-pages" in FLAGS:
+        page = int(cursor or 0)
+        return {"tools": [definition(f"t{page}") | {"description": "x" * 4_000_000}], "nextCursor": str(page + 1)}
     if "pages" in FLAGS:
         page = int(cursor or 0)
         found: dict[str, Any] = {"tools": [definition(f"t{page}{letter}") for letter in "ab"]}
@@ -243,7 +249,7 @@ def answer(number: int, method: str, params: dict[str, Any]) -> Reply:
             return {
                 "protocolVersion": params["protocolVersion"],
                 "capabilities": capabilities,
-                "serverInfo": {"name": "awkward", "version": "1"},
+                "serverInfo": {"name": "toolfold" if "is-toolfold" in FLAGS else "awkward", "version": "1"},
                 "instructions": "Be careful.",
             }
         case "tools/list" if "no-tools" not in FLAGS:
@@ -282,7 +288,22 @@ def greeted(method: str) -> bool:
     return True
 
 
+def start() -> None:
+    if "starts" in VALUES:
+        with open(VALUES["starts"], "a+", encoding="utf-8") as starts:  # noqa: PTH123
+            starts.write(f"{os.getpid()}\n")
+            starts.seek(0)
+            number = len(starts.readlines())
+        if number <= int(VALUES.get("fails", 0)):
+            print(f"start number {number} fails", file=sys.stderr, flush=True)
+            sys.exit(1)
+    time.sleep(float(VALUES.get("sleeps", 0)))
+    while time.process_time() < float(VALUES.get("burns", 0)):
+        pass
+
+
 def main() -> None:
+    start()
     if "banner" in FLAGS:
         write(b"\x1b[32mAwkward v1\x1b[0m\nlistening on stdio\n")
     if "deaf" in FLAGS:

@@ -1,10 +1,12 @@
 """A well-behaved server written with the SDK: over stdio, or over HTTP on a port that it prints.
 
-`older` refuses the newer protocol, `token` demands an Authorization header, `forgetful` loses its sessions.
+`older` refuses the newer protocol, `token` demands an Authorization header, `forgetful` loses its sessions,
+`mute` answers the POSTs of the handshake and no other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from typing import Annotated, Any
@@ -67,6 +69,10 @@ class Gate:
             requests.append(headers)
             if "token" in flags and headers.get("authorization") != "Bearer sesame":
                 return await PlainTextResponse("who are you?", 401)(scope, receive, send)
+            if "mute" in flags and scope["method"] == "POST":
+                self.seen += 1
+                if self.seen > 2:
+                    await asyncio.sleep(600)
             if "older" in flags and headers.get("mcp-method") == "server/discover":
                 return await PlainTextResponse("what?", 400)(scope, receive, send)
             if "forgetful" in flags and "mcp-session-id" in headers and scope["method"] == "POST":

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+# Control characters but for newline and tab (an escape sequence is harmless without its first one), characters that
+# change the direction of text, other invisible ones, and lone surrogates, which no terminal can be sent.
+_ACTED_ON = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """`text` with everything that a terminal would act on made visible, such as `\\x1b`; newlines and tabs stay.
+
+    For text that is not ours: names and descriptions of tools, output of programs and servers, configs of projects.
+    """
+    return _ACTED_ON.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 @cache
@@ -21,3 +37,16 @@ def stderr() -> Console:
     from rich.console import Console
 
     return Console(stderr=True)
+
+
+def note(text: str, style: str = "") -> None:
+    """A line for the person, on stderr."""
+    stderr().print(printable(text), style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+def write_json(document: Any) -> None:
+    """`document` as JSON on stdout, with escapes for what a terminal would act on."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    sys.stdout.write(_ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")

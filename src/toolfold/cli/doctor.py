@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import typer
 
+from toolfold.cli.console import printable, write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, log_to_file, run_async
+from toolfold.cli.trust import offer_trust
 from toolfold.errors import ToolfoldError, UpstreamError, UpstreamIsToolfold
 
 if TYPE_CHECKING:
@@ -37,9 +39,10 @@ def doctor(config: Config = None, catalog: CatalogDirs = None, data: DataDir = N
 
     Example: toolfold doctor --config .mcp.json
     """
+    offer_trust(config)
     lines = run_async(lambda: _examine(config, catalog, data))
     if json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines), indent=2).decode() + "\n")
+        write_json(lines)
     else:
         _show(lines)
     if any(line.state == "bad" for line in lines):
@@ -60,11 +63,14 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
             status.update("starting every server")
             lines += await _servers(fold)
             status.update("proving the sandbox")
-            return lines + await _sandbox(fold, lambda text: status.update(escape(text)))
+            return lines + await _sandbox(fold, lambda text: status.update(escape(printable(text))))
 
 
 def _config(fold: Toolfold) -> list[Line]:
     lines: list[Line] = []
+    if fold.loaded.data_problem:
+        todo = "Make that folder writable, or name another one with --data or TOOLFOLD_DATA."
+        lines.append(Line(topic="config", name="data folder", state="bad", detail=fold.loaded.data_problem, todo=todo))
     for file in fold.loaded.files:
         parts = [f"{len(file.servers)} servers: {', '.join(file.servers)}" if file.servers else "no servers used"]
         parts += [f"{name} shadowed by {winner}" for name, winner in file.shadowed.items()]
@@ -73,6 +79,16 @@ def _config(fold: Toolfold) -> list[Line]:
         lines.append(Line(topic="config", name=f"{file.path} ({file.format})", state="ok", detail="; ".join(parts)))
     lines += [
         Line(topic="config", name=str(each), state="bad", todo="Edit that file.") for each in fold.loaded.problems
+    ]
+    lines += [
+        Line(
+            topic="config",
+            name=str(each.folder),
+            state="warning",
+            detail=each.text,
+            todo=f"See what it would start, and allow it: toolfold trust {shlex.quote(str(each.folder))}",
+        )
+        for each in fold.loaded.untrusted
     ]
     lines += [Line(topic="config", name=str(each), state="warning") for each in fold.catalog.problems]
     if not fold.settings.servers and not fold.settings.catalog_dirs:
@@ -126,7 +142,7 @@ async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
     except ToolfoldError as error:
         return [Line(topic="sandbox", name="no sandbox", state="bad", detail=error.message, todo=error.hint)]
     if not result.success:
-        return [Line(topic="sandbox", name=choice.backend.name, state="bad", detail=result.error or "")]
+        return [Line(topic="sandbox", name=choice.backend.name, state="bad", detail=str(result.error or ""))]
     ran = f"a program ran in {result.execution_time_ms:.1f} ms"
     best = Line(topic="sandbox", name=choice.backend.name, state="ok", detail=f"{choice.evidence}; {ran}")
     held = "; ".join(f"{what}: {how}" for what, how in choice.walls.items())
@@ -150,10 +166,10 @@ def _show(lines: list[Line]) -> None:
         if line.topic != topic:
             topic = line.topic
             console.print(f"[bold]{topic}[/]")
-        console.print(f"  {marks[line.state]} {escape(line.name)}", highlight=False, soft_wrap=True)
+        console.print(f"  {marks[line.state]} {escape(printable(line.name))}", highlight=False, soft_wrap=True)
         if line.detail:
-            console.print(f"      {escape(line.detail)}", highlight=False, soft_wrap=True, style="dim")
+            console.print(f"      {escape(printable(line.detail))}", highlight=False, soft_wrap=True, style="dim")
         if line.todo:
-            console.print(f"      → {escape(line.todo)}", highlight=False, soft_wrap=True)
+            console.print(f"      → {escape(printable(line.todo))}", highlight=False, soft_wrap=True)
     bad = sum(line.state == "bad" for line in lines)
     console.print(f"[red]{bad} to put right[/]" if bad else "[green]all well[/]")

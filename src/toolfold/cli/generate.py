@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from toolfold.cli.console import write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
+from toolfold.cli.trust import offer_trust
 
 
 def register(app: typer.Typer) -> None:
@@ -32,12 +34,11 @@ def generate(
         async with open_fold(config, catalog, data) as fold:
             await fold.listed()
             tools = fold.catalog.tools
-            return len(tools), write_tree(tools, folder)
+            return len(tools), write_tree(tools, folder, state=folder / ".trees" / ".state")
 
+    offer_trust(config)
     count, report = run_async(work)
     if json:
-        import msgspec
-
-        sys.stdout.write(msgspec.json.encode({"tools": count, "report": report}).decode() + "\n")
+        write_json({"tools": count, "report": report})
     else:
         sys.stdout.write(f"{count} tools in {folder / 'servers'}\n")

@@ -7,18 +7,20 @@ from types import TracebackType
 
 from rich.markup import escape
 
-from toolfold.cli.console import stderr
-from toolfold.session.events import Event, Output, Progress, RunResult, ToolCall
+from toolfold.cli.console import note, printable, stderr
+from toolfold.guards.events import Event, Output, Progress, RunResult, ToolCall
 
 
 class Live:
-    """Hears a run's events. The status line shows only on a terminal and never touches stdout."""
+    """Shows a run's events. The status line shows only on a terminal and never touches stdout."""
 
     def __init__(self) -> None:
         self._status = stderr().status("starting the sandbox") if stderr().is_terminal else None
-        self._open: list[str] = []
+        self._open: dict[str, str] = {}
         self._done = 0
         self._last = "\n"
+        # A pipe gets the program's own bytes; a terminal would act on some of them.
+        self._shown = printable if sys.stdout.isatty() else str
 
     def __enter__(self) -> Live:
         if self._status is not None:
@@ -34,17 +36,17 @@ class Live:
             sys.stdout.write("\n")
             sys.stdout.flush()
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         match event:
             case Output(text=text):
                 self._last = text or self._last
-                sys.stdout.write(text)
+                sys.stdout.write(self._shown(text))
                 sys.stdout.flush()
-            case ToolCall(server=server, tool=tool, ok=None):
-                self._open.append(f"{server}.{tool}")
+            case ToolCall(id=number, server=server, tool=tool, ok=None):
+                self._open[number] = f"{server}.{tool}"
                 self._show("")
-            case ToolCall(server=server, tool=tool):
-                self._open.remove(f"{server}.{tool}")
+            case ToolCall(id=number):
+                self._open.pop(number, None)
                 self._done += 1
                 self._show("")
             case Progress(text=text):
@@ -55,16 +57,16 @@ class Live:
     def _show(self, text: str) -> None:
         if self._status is None:
             return
-        calls = f"{self._done} tool calls" + (f", now {self._open[-1]}" if self._open else "")
+        calls = printable(f"{self._done} tool calls" + (f", now {list(self._open.values())[-1]}" if self._open else ""))
         # The text is a program's or a server's: it may not bring markup of its own.
-        self._status.update(f"{escape(text)}  [dim]{escape(calls)}[/]" if text else escape(calls))
+        self._status.update(f"{escape(printable(text))}  [dim]{escape(calls)}[/]" if text else escape(calls))
 
 
 def conclude(result: RunResult) -> None:
-    """What a live watcher has not seen yet: the last value, or the error."""
+    """What a live watcher has not seen yet: what the session lost, or the error."""
+    if result.notice:
+        note(result.notice, "yellow")
     if result.error is not None:
-        stderr().print(result.error, style="red", markup=False, highlight=False, soft_wrap=True)
+        note(str(result.error), "red")
     if result.output_file is not None:
-        stderr().print(
-            f"The whole output is in {result.output_file} of session {result.session!r}.", markup=False, soft_wrap=True
-        )
+        note(f"The whole output is in {result.output_file} of session {result.session!r}.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
-from typing import Any
+from typing import Any, cast
 
 import typer
 
@@ -16,6 +17,7 @@ COMMANDS = {
     "search": "Find tools.",
     "generate": "Write the typed API of all tools into a folder.",
     "doctor": "Check config, servers and sandbox, and say what to do.",
+    "trust": "Show what a project's own config files would start, and allow it.",
     "demo": "Run six scenarios on embedded servers and measure them.",
 }
 
@@ -40,12 +42,27 @@ def main() -> None:
     try:
         app()
     except ToolfoldError as error:
-        from toolfold.cli.console import stderr
+        from toolfold.cli.console import note
 
-        stderr().print(error.message, style="bold red", markup=False, highlight=False, soft_wrap=True)
+        note(error.message, "bold red")
         if error.hint:
-            stderr().print(error.hint, markup=False, highlight=False, soft_wrap=True)
+            note(error.hint)
         raise SystemExit(1) from None
+    except OSError as error:
+        from toolfold.cli.console import note
+
+        # Most often a disk that is full, or has become read-only since the command began.
+        note(_first_reason(error), "bold red")
+        note("--data or TOOLFOLD_DATA names another data folder.")
+        raise SystemExit(1) from None
+
+
+def _first_reason(error: OSError) -> str:
+    """What the system said, in one line; copying a tree collects what it said about each file."""
+    if isinstance(error, shutil.Error):
+        [(_, _, reason), *_] = cast("list[tuple[str, str, str]]", error.args[0])
+        return reason
+    return str(error)
 
 
 def _root(version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True)) -> None:

@@ -27,34 +27,43 @@ T = TypeVar("T")
 
 
 def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None) -> Toolfold:
-    """The fold that the options name. Problems in the config are told once, on stderr."""
+    """The fold that the options name. What is wrong in the config, or left out of it, is said once, on stderr."""
+    from toolfold.cli.console import note
     from toolfold.fold import Toolfold
 
-    fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data, tell=_tell)
+    fold = Toolfold.open(config, catalog_dirs=tuple(catalog or ()), data_dir=data)
     log_to_file(fold.settings.data_dir / "logs")
-    if fold.loaded.problems:
-        from toolfold.cli.console import stderr
-
-        for problem in fold.loaded.problems:
-            stderr().print(f"config: {problem}", markup=False, highlight=False, style="yellow", soft_wrap=True)
+    if fold.loaded.data_problem:
+        note(fold.loaded.data_problem, "yellow")
+    for problem in fold.loaded.problems:
+        note(f"config: {problem}", "yellow")
+    for project in fold.loaded.untrusted:
+        note(f"config: {project.text}", "yellow")
     return fold
 
 
-def _tell(text: str) -> None:
-    from toolfold.cli.console import stderr
-
-    stderr().print(text, markup=False, highlight=False, style="dim", soft_wrap=True)
-
-
 def log_to_file(folder: Path) -> None:
-    """Libraries' warnings go to a file: a command's stderr is for the person who reads it."""
+    """Warnings of libraries go to a file: a command's stderr is for the person, who is shown what takes long."""
     import logging
     from logging.handlers import RotatingFileHandler
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # A full disk is no reason for a traceback between the lines of a command.
+    logging.raiseExceptions = False
     handler = RotatingFileHandler(folder / "toolfold.log", maxBytes=1_000_000, backupCount=1, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            from toolfold.cli.console import note
+
+            if record.levelno == logging.INFO:
+                note(record.getMessage(), "dim")
+
+    own = logging.getLogger("toolfold")
+    own.setLevel(logging.INFO)
+    own.addHandler(Shown())
 
 
 def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toolfold.cli.console import write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
+from toolfold.cli.trust import offer_trust
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
-    from toolfold.session.events import RunResult
+    from toolfold.guards.events import RunResult
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +36,7 @@ def run(
 
     Example: toolfold run -c 'from servers.github import create_issue; print(await create_issue(title="Hello"))'
     """
+    offer_trust(config)
     program = _read(file, code)
 
     async def work() -> RunResult:
@@ -43,13 +46,11 @@ def run(
             from toolfold.cli.live import Live
 
             with Live() as live:
-                return await fold.run(program, session=session, timeout=timeout, check=check, heard=live.hear)
+                return await fold.run(program, session=session, timeout=timeout, check=check, on_event=live.on_event)
 
     result = run_async(work)
     if json:
-        import msgspec
-
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n")
+        write_json(result)
     else:
         from toolfold.cli.live import conclude
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from toolfold.cli.console import printable, write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
+from toolfold.cli.trust import offer_trust
 
 if TYPE_CHECKING:
-    from toolfold.catalog.catalog import Answer
+    from toolfold.catalog.catalog import Answer, Detail
 
 
 def register(app: typer.Typer) -> None:
@@ -34,13 +36,11 @@ def search(
 
     async def work() -> Answer:
         async with open_fold(config, catalog, data) as fold:
-            return await fold.search(query, detail=detail, limit=limit, explain=explain)
+            return await fold.search(query, detail=cast("Detail", detail), limit=limit, explain=explain)
 
+    offer_trust(config)
     answer = run_async(work)
     if json:
-        import msgspec
-
-        document = {"total": answer.total, "hits": answer.rows()}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+        write_json({"total": answer.total, "hits": answer.rows()})
     else:
-        sys.stdout.write(answer.text.rstrip("\n") + "\n")
+        sys.stdout.write(printable(answer.text).rstrip("\n") + "\n")

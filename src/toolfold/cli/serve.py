@@ -51,11 +51,11 @@ async def _serve(fold: Toolfold, http: str | None, token: str | None) -> None:
 
         await serve_stdio(fold)
         return
-    from toolfold.cli.console import stderr
+    from toolfold.cli.console import note
     from toolfold.gateway.http import parse_address, serve_http
 
     def started(address: str) -> None:
-        stderr().print(f"toolfold listens at {address}", markup=False, highlight=False)
+        note(f"toolfold listens at {address}")
 
     host, port = parse_address(http)
     await serve_http(fold, host, port, token=token or os.environ.get("TOOLFOLD_TOKEN"), started=started)
@@ -66,7 +66,7 @@ async def _warm_up(fold: Toolfold) -> None:
     await asyncio.sleep(_WARM_UP_DELAY)
     await fold.listed()
     await fold.warm_up()
-    from toolfold.cli.console import stderr
+    from toolfold.cli.console import note
 
     choice = await fold.choice()
-    stderr().print(f"sandbox: {choice.backend.name} ({choice.evidence})", markup=False, highlight=False, soft_wrap=True)
+    note(f"sandbox: {choice.backend.name} ({choice.evidence})")

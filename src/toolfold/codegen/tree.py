@@ -1,8 +1,11 @@
 """The API tree on disk: one module per tool, lazy packages, replaced as a whole.
 
-`dest/servers` is a link to one finished version below `dest/.trees/`. A new version is built beside it, taking over by
+`dest/servers` is a link to one finished version below `dest/.trees/`. A new version is built elsewhere, taking over by
 hard link every file whose tool did not change, and the link is swapped in one step: a reader sees the old tree or the
 new one, never a mixture. The previous versions stay for a while, since a sandbox may still be reading one.
+
+Sandboxes see all of `dest`. So nothing else is in it: the writers' lock, their notes and what they build are in a
+folder of their own, where no program can hold what a writer waits for.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -27,9 +31,10 @@ from toolfold.errors import ConfigError
 from toolfold.schema import text
 
 _KEPT_VERSIONS = 3
-_MANIFEST = "manifest.json"
 _STORE = ".trees"
 _LINK = "servers"
+_LOCK_SECONDS = 30.0
+"""How long a writer waits for another one. One that takes longer has been suspended; both can go on safely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,50 +51,68 @@ class TreeReport:
 
 
 class _Manifest(msgspec.Struct):
+    """What the next version can take over from this one."""
+
     files: dict[str, str]
     """Relative path → fingerprint of all that the file's text depends on."""
 
 
-def write_tree(tools: Sequence[ToolDefinition], dest: Path) -> TreeReport:
-    """Makes `dest/servers` the API tree of `tools`. The same tools give the same bytes, whatever their order."""
+def write_tree(tools: Sequence[ToolDefinition], dest: Path, *, state: Path | None = None) -> TreeReport:
+    """Makes `dest/servers` the API tree of `tools`. The same tools give the same bytes, whatever their order.
+
+    `state` is the folder for lock, notes and unfinished versions, on the same file system. By default it is beside
+    `dest`; put it inside only where no sandbox sees `dest`.
+    """
     catalog = {(tool.server, tool.name): tool for tool in tools}
     ordered = [catalog[key] for key in sorted(catalog)]
     version = _digest(f"{_generator()} {_fingerprint(ordered)}".encode())
-    store = dest / _STORE
-    link = dest / _LINK
-    home = store / version
-    if _current(link) == version and (home / _MANIFEST).is_file():
+    home = dest / _STORE / version
+    if _current(dest / _LINK) == version and home.is_dir():
         return TreeReport(version, home / _LINK, 0, len(ordered), 0)
-    store.mkdir(parents=True, exist_ok=True)
-    with _alone(store):
-        return _replace(link, home, ordered)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    if state is None:
+        place = dest.resolve()
+        state = place.with_name(f".{place.name}.state")
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _alone(state):
+        return _replace(dest / _LINK, home, state, ordered)
 
 
-def _replace(link: Path, home: Path, ordered: list[ToolDefinition]) -> TreeReport:
+def _replace(link: Path, home: Path, state: Path, ordered: list[ToolDefinition]) -> TreeReport:
     store, version = home.parent, home.name
     current = _current(link)
-    before = _manifest(store / current) if current else {}
+    before = _manifest(state, current) if current else {}
     files = _files(ordered)
     tool_files = {path for path, (_, tool) in files.items() if tool is not None}
     written = sum(before.get(path) != files[path][0] for path in tool_files)
     removed = sum(_is_tool_file(path) and path not in tool_files for path in before)
-    if not (home / _MANIFEST).is_file():
-        _build(home, files, store / current if current else None, before, ApiNames.of(ordered), ordered)
+    if not home.is_dir():
+        _build(home, state, files, store / current if current else None, before, ApiNames.of(ordered), ordered)
     _point(link, Path(_STORE) / version / _LINK)
-    _prune(store, version)
+    _prune(store, state, version)
     return TreeReport(version, home / _LINK, written, len(tool_files) - written, removed)
 
 
 @contextlib.contextmanager
-def _alone(store: Path) -> Generator[None]:
-    """One writer at a time, so that none removes the version that another is about to use."""
-    with (store / ".lock").open("w") as lock:
-        with contextlib.suppress(ImportError):
-            # Absent on Windows, where a second writer is not worth another mechanism.
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX)
+def _alone(state: Path) -> Generator[None]:
+    """One writer at a time, so that none removes the version that another is about to use. The wait has a limit."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows a second writer is not worth another mechanism
         yield
+        return
+    lock = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    try:
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(lock)
 
 
 _Files = dict[str, tuple[str, ToolDefinition | None]]
@@ -117,6 +140,7 @@ def _files(ordered: list[ToolDefinition]) -> _Files:
 
 def _build(
     home: Path,
+    state: Path,
     files: _Files,
     old: Path | None,
     before: dict[str, str],
@@ -124,7 +148,7 @@ def _build(
     tools: list[ToolDefinition],
 ) -> None:
     """Writes a version aside and moves it to `home` when it is whole."""
-    aside = Path(mkdtemp(dir=home.parent, prefix=".new-"))
+    aside = Path(mkdtemp(dir=state, prefix="new-"))
     try:
         root = aside / _LINK
         by_server: dict[str, list[ToolDefinition]] = {}
@@ -139,10 +163,13 @@ def _build(
             content = render.module(names, tool) if tool is not None else _package_file(path, names, by_server)
             (root / path).write_text(content, encoding="utf-8", newline="\n")
         manifest = _Manifest({path: own for path, (own, _) in sorted(files.items())})
-        (aside / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
+        _notes(state, home.name).write_bytes(msgspec.json.encode(manifest))
         aside.chmod(0o755)
-        shutil.rmtree(home, ignore_errors=True)
-        aside.rename(home)
+        try:
+            aside.rename(home)
+        except OSError:
+            if not home.is_dir():  # else a writer that did not wait for this one built the same
+                raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -183,7 +210,7 @@ def _took_over(old: Path, new: Path) -> bool:
 
 def _point(link: Path, target: Path) -> None:
     """Makes `link` name `target` in one step."""
-    fresh = link.with_name(f".{link.name}-{os.getpid()}-{os.urandom(4).hex()}")
+    fresh = link.with_name(f".{link.name}-{os.urandom(8).hex()}")
     fresh.symlink_to(target)
     try:
         fresh.replace(link)
@@ -201,19 +228,24 @@ def _current(link: Path) -> str:
     return target.parent.name if target.parent.parent.name == _STORE else ""
 
 
-def _manifest(home: Path) -> dict[str, str]:
+def _notes(state: Path, version: str) -> Path:
+    return state / f"{version}.json"
+
+
+def _manifest(state: Path, version: str) -> dict[str, str]:
     try:
-        return msgspec.json.decode((home / _MANIFEST).read_bytes(), type=_Manifest).files
+        return msgspec.json.decode(_notes(state, version).read_bytes(), type=_Manifest).files
     except (OSError, msgspec.MsgspecError):
         return {}
 
 
-def _prune(store: Path, version: str) -> None:
+def _prune(store: Path, state: Path, version: str) -> None:
     """Removes all but the newest versions; the one in use counts as the newest."""
     os.utime(store / version)
     versions = [home for home in store.iterdir() if not home.name.startswith(".")]
     versions.sort(key=lambda home: (home.name == version, home.stat().st_mtime_ns), reverse=True)
     for home in versions[_KEPT_VERSIONS:]:
+        _notes(state, home.name).unlink(missing_ok=True)
         shutil.rmtree(home, ignore_errors=True)
 
 

@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from toolfold.config import documents, dotenv, edge
+from toolfold.config import documents, edge
+from toolfold.config.documents import Problem, known_key, one_line
 from toolfold.config.expand import UnsetError, Variables
 from toolfold.config.itself import runs_toolfold
-from toolfold.config.problems import Problem, known_key, one_line
 from toolfold.config.settings import ServerConfig
 
+DISABLED = "disabled"
 OURSELVES = "runs toolfold itself"
 LEFT_OUT = "the server is left out"
 _TRANSPORTS: dict[str, Literal["stdio", "http", "sse"]] = {
@@ -28,11 +29,11 @@ _TRANSPORTS: dict[str, Literal["stdio", "http", "sse"]] = {
     "remote": "http",
     "sse": "sse",
 }
-_URL_KEYS = ("url", "serverUrl", "httpUrl")
-_HEADER_KEYS = ("headers", "http_headers")
+URL_KEYS = ("url", "serverUrl", "httpUrl")
+HEADER_KEYS = ("headers", "http_headers")
 _KNOWN = frozenset(
     {"type", "transport", "command", "args", "env", "envFile", "env_vars", "cwd", "disabled", "enabled", "timeout"}
-    | {*_URL_KEYS, *_HEADER_KEYS, "env_http_headers", "bearer_token_env_var", "call_timeout", "start_timeout"}
+    | {*URL_KEYS, *HEADER_KEYS, "env_http_headers", "bearer_token_env_var", "call_timeout", "start_timeout"}
     | {"tool_timeout_sec", "startup_timeout_sec", "startup_timeout_ms"}
 )
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
@@ -50,7 +51,7 @@ class Dialect:
     url_first: bool = False
     """Whether a URL wins over a command when an entry has both."""
     strict: bool = False
-    """Whether a key that nobody knows is a mistake; only in our own file."""
+    """Whether an unknown key is a mistake; only in our own file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,51 @@ class _EntryError(Exception):
         self.expected = expected
 
 
+def fields_of(entry: Mapping[object, Any]) -> dict[str, Any]:
+    """What an entry holds by key, without empty values."""
+    fields = {str(key): value for key, value in entry.items() if value is not None}
+    command = fields.get("command")
+    if isinstance(command, Mapping):
+        # Zed's older form: one object with the path, its arguments and its environment.
+        nested = fields_of(cast("Mapping[object, Any]", command))
+        fields |= {key: nested[key] for key in ("args", "env") if key in nested}
+        fields["command"] = nested.get("path", nested.get("command"))
+    return fields
+
+
+def is_toolfold(entry: object) -> bool:
+    """Whether an entry starts Toolfold, judged as it is written: our own entry needs no variable to be set."""
+    if not isinstance(entry, Mapping):
+        return False
+    try:
+        written = _words(fields_of(cast("Mapping[object, Any]", entry)))
+    except _EntryError:
+        return False
+    words = _split([word if isinstance(word, str) else "" for _, word in written])
+    return runs_toolfold(words[0], words[1:])
+
+
+def _words(fields: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The command and its arguments as they are written, each with its key."""
+    command, args = fields.get("command"), fields.get("args", [])
+    if isinstance(command, str):
+        found: list[tuple[str, Any]] = [("command", command)]
+    elif isinstance(command, Sequence):
+        found = [(f"command[{at}]", word) for at, word in enumerate(cast("Sequence[Any]", command))]
+    else:
+        raise _EntryError("command", "expected the program to start, as a string")
+    if not found:
+        raise _EntryError("command", "expected a program")
+    if not isinstance(args, Sequence) or isinstance(args, str):
+        raise _EntryError("args", "expected a list of strings")
+    return found + [(f"args[{at}]", word) for at, word in enumerate(cast("Sequence[Any]", args))]
+
+
+def _split(words: list[str]) -> list[str]:
+    """`npx -y server` in one string is three words: no program has such a name, several clients run it by a shell."""
+    return words[0].split() if len(words) == 1 and re.match(r"[^\s/\\]+\s", words[0]) else words
+
+
 @dataclass(slots=True)
 class EntryReader:
     """Reads the entries of one file. Problems are collected, so that one bad entry costs only itself."""
@@ -85,7 +131,7 @@ class EntryReader:
                 return Skipped(OURSELVES) if runs_toolfold(entry.command, entry.args) else entry
             if not isinstance(entry, Mapping):
                 raise _EntryError("", "expected an object with `command` or `url`")
-            fields = {str(k): v for k, v in cast("Mapping[object, Any]", entry).items() if v is not None}
+            fields = fields_of(cast("Mapping[object, Any]", entry))
             return _Entry(self, name, key, fields, dialect).server()
         except _EntryError as bad:
             place = ".".join(part for part in (key, bad.key) if part)
@@ -103,10 +149,10 @@ class _Entry:
 
     def server(self) -> ServerConfig | Skipped:
         if self._flag("disabled", default=False) or not self._flag("enabled", default=True):
-            return Skipped("disabled")
+            return Skipped(DISABLED)
         if self.dialect.strict:
             self._note_unknown_keys()
-        if self._is_ourselves():
+        if is_toolfold(self.fields):
             return Skipped(OURSELVES)
         transport = self._transport()
         try:
@@ -121,13 +167,13 @@ class _Entry:
         command, args = self._command_line()
         cwd = self.fields.get("cwd", "")
         folder = self._text("cwd", cwd) if cwd else ""
-        variables = self.reader.variables
+        host = self.reader.variables.host
         return ServerConfig(
             transport="stdio",
-            command=edge.with_home(command, variables.home),
+            command=edge.with_home(command, host.home),
             args=tuple(args),
             env=self._env(),
-            cwd=str(edge.absolute(folder, home=variables.home, base=variables.project)) if folder else "",
+            cwd=str(host.absolute(folder)) if folder else "",
             source=self.reader.file,
             **self._timeouts(),
         )
@@ -153,14 +199,6 @@ class _Entry:
             **self._timeouts(),
         )
 
-    def _is_ourselves(self) -> bool:
-        """Judged before variables are filled in, so that our own entry needs none of them to be set."""
-        try:
-            command, args = self._command_line(expand=False)
-        except _EntryError:
-            return False
-        return runs_toolfold(command, args)
-
     def _transport(self) -> Literal["stdio", "http", "sse"]:
         stated = self.fields.get("type", self.fields.get("transport"))
         if isinstance(stated, str):
@@ -181,39 +219,18 @@ class _Entry:
         return "sse" if path.endswith("/sse") else "http" if path.endswith("/mcp") else self.dialect.remote
 
     def _url_key(self) -> str:
-        order = reversed(_URL_KEYS) if self.dialect.url_first else _URL_KEYS
+        order = reversed(URL_KEYS) if self.dialect.url_first else URL_KEYS
         return next((key for key in order if key in self.fields), "")
 
-    def _command_line(self, *, expand: bool = True) -> tuple[str, list[str]]:
-        command = self.fields.get("command")
-        words: list[str] = []
-        if isinstance(command, Mapping):
-            # Zed's older form: one object with the path, its arguments and its environment.
-            nested = cast("Mapping[str, Any]", command)
-            self.fields |= {k: nested[k] for k in ("args", "env") if nested.get(k) is not None}
-            command = nested.get("path", nested.get("command"))
-        if isinstance(command, Sequence) and not isinstance(command, str):
-            words = self._strings("command", cast("Sequence[Any]", command), expand=expand)
-            if not words:
-                raise _EntryError("command", "expected a program")
-        elif isinstance(command, str):
-            words = [self._text("command", command, expand=expand)]
-        else:
-            raise _EntryError("command", "expected the program to start, as a string")
-        args = self.fields.get("args", [])
-        if not isinstance(args, Sequence) or isinstance(args, str):
-            raise _EntryError("args", "expected a list of strings")
-        words += self._strings("args", cast("Sequence[Any]", args), expand=expand)
-        if len(words) == 1 and re.match(r"[^\s/\\]+\s", words[0]):
-            # "npx -y server" in one string: no program has such a name, several clients run it by a shell.
-            words = words[0].split()
+    def _command_line(self) -> tuple[str, list[str]]:
+        words = _split([self._text(key, word) for key, word in _words(self.fields)])
         if not words[0].strip():
             raise _EntryError("command", "expected a program")
         return words[0], words[1:]
 
     def _env(self) -> dict[str, str]:
         env: dict[str, str] = {}
-        given = self.reader.variables.env
+        given = self.reader.variables.host.env
         for listed in self._list("env_vars"):
             variable = cast("Mapping[str, Any]", listed).get("name") if isinstance(listed, Mapping) else listed
             if isinstance(variable, str) and variable in given:
@@ -228,16 +245,15 @@ class _Entry:
 
     def _env_file(self) -> dict[str, str]:
         name = self._text("envFile", self.fields["envFile"])
-        path = edge.absolute(name, home=self.reader.variables.home, base=self.reader.variables.project)
         try:
-            found = dotenv.parse(documents.read_text(path))
+            found = documents.parse_dotenv(documents.read_text(self.reader.variables.host.absolute(name)))
         except (documents.UnreadableError, FileNotFoundError):
             raise _EntryError("envFile", "expected a readable file of NAME=value lines") from None
         return {variable: _sound("envFile", value) for variable, value in found.items()}
 
     def _headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
-        for key in _HEADER_KEYS:
+        for key in HEADER_KEYS:
             headers |= dict(self._table(key))
         for header, variable in self._table("env_http_headers"):
             headers[header] = self._from_env("env_http_headers", variable)
@@ -252,7 +268,7 @@ class _Entry:
         return headers
 
     def _from_env(self, key: str, variable: str) -> str:
-        value = self.reader.variables.env.get(variable)
+        value = self.reader.variables.host.env.get(variable)
         if value is None:
             raise _EntryError(key, f"expected the environment variable {one_line(variable)} to be set")
         return value
@@ -301,10 +317,7 @@ class _Entry:
         items = cast("Mapping[object, Any]", value).items()
         return [(_sound(key, str(n)), self._text(f"{key}.{n}", v)) for n, v in items if v is not None]
 
-    def _strings(self, key: str, values: Sequence[Any], *, expand: bool = True) -> list[str]:
-        return [self._text(f"{key}[{at}]", value, expand=expand) for at, value in enumerate(values)]
-
-    def _text(self, key: str, value: object, *, expand: bool = True) -> str:
+    def _text(self, key: str, value: object) -> str:
         """A string with its variables filled in; numbers and booleans are taken as JSON writes them."""
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -315,8 +328,6 @@ class _Entry:
                 raise _EntryError(key, "expected a string") from None
         if not isinstance(value, str):
             raise _EntryError(key, "expected a string")
-        if not expand:
-            return value
         try:
             return _sound(key, self.reader.variables.expand(value))
         except UnsetError as unset:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from toolfold.config import documents, edge
+from toolfold.config import documents
+from toolfold.config.edge import Host
 
 _MARK = re.compile(r"\$\$\{|\$\{|\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -33,13 +33,10 @@ class UnsetError(Exception):
 class Variables:
     """What strings may refer to."""
 
-    env: Mapping[str, str]
-    project: Path
-    """The folder that a project's file speaks of: `${workspaceFolder}`."""
-    home: Path
-    platform: str
+    host: Host
+    """Its folder is the project that `${workspaceFolder}` speaks of."""
     inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """VS Code's `inputs` by id. Nobody can be asked, so the environment or the input's default answers."""
+    """VS Code's `inputs` by id. No person can be asked here, so the environment or the input's default answers."""
     bare: bool = False
     """Whether `$VAR` without braces is a variable too (Gemini CLI)."""
 
@@ -81,11 +78,11 @@ class Variables:
         # Asked for only when it is needed: a default may refer to a variable that is not set.
         default = None if split < 0 else lambda: self._span(text, split + 2, end, pairs, depth)
         if _NAME.fullmatch(head):
-            place = None if head in self.env else self._place(head)
+            place = None if head in self.host.env else self._place(head)
             return place if place is not None else self._env(head, default)
         prefix, colon, rest = head.partition(":")
         if head == "/":
-            return "\\" if self.platform == "win32" else "/"
+            return "\\" if self.host.platform == "win32" else "/"
         if colon and prefix == "env" and rest:
             return self._env(rest, default)
         if colon and prefix == "input" and rest:
@@ -99,20 +96,20 @@ class Variables:
     def _place(self, name: str) -> str | None:
         match name:
             case "workspaceFolder" | "workspaceRoot" | "CLAUDE_PROJECT_DIR":
-                return str(self.project)
+                return str(self.host.cwd)
             case "workspaceFolderBasename":
-                return self.project.name
+                return self.host.cwd.name
             case "userHome":
-                return str(self.home)
+                return str(self.host.home)
             case "pathSeparator":
-                return "\\" if self.platform == "win32" else "/"
+                return "\\" if self.host.platform == "win32" else "/"
             case _:
                 return None
 
     def _env(self, name: str, default: Callable[[], str] | None) -> str:
-        value = self.env.get(name)
-        if value is None and self.platform == "win32":
-            value = self.env.get(name.upper())
+        value = self.host.env.get(name)
+        if value is None and self.host.platform == "win32":
+            value = self.host.env.get(name.upper())
         if value or (value is not None and default is None):
             return value
         if default is None:
@@ -121,7 +118,7 @@ class Variables:
 
     def _input(self, name: str, default: Callable[[], str] | None) -> str:
         variable = "TOOLFOLD_INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
-        if (value := self.env.get(variable)) is not None:
+        if (value := self.host.env.get(variable)) is not None:
             return value
         declared = self.inputs.get(name, {}).get("default")
         if isinstance(declared, str):
@@ -131,7 +128,7 @@ class Variables:
         raise UnsetError(f"the environment variable {variable} to hold the input `{name}`")
 
     def _file(self, name: str) -> str:
-        path = edge.absolute(name, home=self.home, base=self.project)
+        path = self.host.absolute(name)
         try:
             return documents.read_text(path, limit=_SECRET_FILE_LIMIT).strip()
         except (documents.UnreadableError, FileNotFoundError):

@@ -1,15 +1,33 @@
-"""Settings from several files laid over one another: each value checked where it stands, the nearest file wins."""
+"""Settings from several files laid over one another: each value checked where it stands, the nearest file wins.
+
+Besides our own names, any file may hold the block `mcpCodeExecution`, as other code-execution projects write it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from pydantic import ValidationError
 
+from toolfold.config.documents import Problem, known_key, one_line
 from toolfold.config.expand import UnsetError, Variables
-from toolfold.config.problems import Problem, known_key, one_line
-from toolfold.config.settings import SandboxSettings, Settings
+from toolfold.config.settings import SandboxSettings, Settings, parse_backend
+
+BLOCK = "mcpCodeExecution"
+BLOCK_NAMES = {
+    "enabled": f"{BLOCK}.enabled",
+    "security": f"{BLOCK}.securityLevel",
+    "privacy": f"{BLOCK}.piiTokenization",
+    "audit": f"{BLOCK}.auditLogging",
+    "sandbox.backend": f"{BLOCK}.sandboxMode",
+    "sandbox.timeout": f"{BLOCK}.maxExecutionTime",
+    "sandbox.memory": f"{BLOCK}.resourceLimits.memory",
+    "sandbox.cpu": f"{BLOCK}.resourceLimits.cpu",
+    "sandbox.disk": f"{BLOCK}.resourceLimits.disk",
+}
+"""Our settings' names → what the block calls them, for messages."""
 
 _KNOWN = {"": Settings.model_fields.keys() - {"servers"}, "sandbox": SandboxSettings.model_fields.keys()}
 # What is asked for is kept in the settings, but nothing acts on it yet, and nobody may believe otherwise.
@@ -19,19 +37,48 @@ _NOT_YET = {
     "security": "not available in this version: there is one level, standard, and it is used",
 }
 
+Report = Callable[[str, str], None]
+"""Takes a key and what was expected there."""
 
-def checked(
-    values: Mapping[str, Any], *, file: str, variables: Variables, names: Mapping[str, str]
-) -> tuple[dict[str, Any], list[Problem]]:
-    """The usable part of one file's settings, and a problem for each value that is not.
 
-    `names` says what the file calls a setting when it is not our own name.
+def settings_of(
+    values: Mapping[str, Any], blocks: Iterable[object], *, file: str, variables: Variables, problems: list[Problem]
+) -> dict[str, Any]:
+    """The usable settings of one file by their dotted names, with a problem for each value that is not usable.
+
+    `values` are settings by our own names, which win over those of `blocks`; an earlier block wins over a later one.
     """
-    problems: list[Problem] = []
 
-    def report(key: str, text: str) -> None:
-        problems.append(Problem(file, names.get(key, key), text))
+    def report(key: str, expected: str) -> None:
+        problems.append(Problem(file, key, expected))
 
+    layers = [_checked(values, variables, report)]
+    for block in blocks:
+        mapped = _from_block(block, variables, lambda key, text: report(f"{BLOCK}.{key}".rstrip("."), text))
+        layers.append(_checked(mapped, variables, lambda key, text: report(BLOCK_NAMES.get(key, key), text)))
+    return _flat(layers)
+
+
+def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Dotted settings of several files as one nested whole; earlier layers win."""
+    nested: dict[str, Any] = {}
+    for key, value in _flat(layers).items():
+        outer, _, inner = key.partition(".")
+        if inner:
+            nested.setdefault(outer, {})[inner] = value
+        else:
+            nested[outer] = value
+    return nested
+
+
+def _flat(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for layer in reversed(list(layers)):
+        flat |= layer
+    return flat
+
+
+def _checked(values: Mapping[str, Any], variables: Variables, report: Report) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
         if key not in _KNOWN[""]:
@@ -49,53 +96,150 @@ def checked(
     for key, text in _NOT_YET.items():
         if key in found and found[key] != Settings.model_fields[key].default:
             report(key, text)
-    return found, problems
+    return found
 
 
-def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, report: Any) -> None:
+def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, report: Report) -> None:
     """Puts `value` into `found` under its dotted name, when it is one that the setting can have."""
     try:
-        filled = expanded(value, variables)
+        filled = _expanded(value, variables)
         outer, _, inner = key.partition(".")
-        checked_model = Settings.model_validate({outer: {inner: filled} if inner else filled}, strict=False)
+        checked = Settings.model_validate({outer: {inner: filled} if inner else filled}, strict=False)
     except UnsetError as unset:
         report(key, f"expected {one_line(unset.wanted)}; the default is used")
         return
     except (ValidationError, RecursionError) as error:
         text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "expected a plain value"
-        report(key, f"{_lower(text.removeprefix('Value error, '))}; the default is used")
+        report(key, f"{_continuing(text.removeprefix('Value error, '))}; the default is used")
         return
-    model: Any = getattr(checked_model, outer)
+    model: Any = getattr(checked, outer)
     found[key] = getattr(model, inner) if inner else model
 
 
-def expanded(value: Any, variables: Variables) -> Any:
+def _expanded(value: Any, variables: Variables) -> Any:
     """`value` with the variables in its strings filled in; raises `UnsetError`."""
     if isinstance(value, str):
         return variables.expand(value)
     if isinstance(value, list | tuple):
-        return [expanded(item, variables) for item in cast("list[Any]", value)]
+        return [_expanded(item, variables) for item in cast("list[Any]", value)]
     if isinstance(value, Mapping):
-        return {key: expanded(item, variables) for key, item in cast("Mapping[str, Any]", value).items()}
+        return {key: _expanded(item, variables) for key, item in cast("Mapping[str, Any]", value).items()}
     return value
 
 
-def _lower(text: str) -> str:
+def _continuing(text: str) -> str:
     """Pydantic's sentence as the continuation of ours."""
     text = text.removeprefix("Input should be ")
     return text if text.startswith("expected") else f"expected {text[:1].lower()}{text[1:]}"
 
 
-def merged(layers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Dotted settings of several files as one nested whole; earlier layers win."""
-    flat: dict[str, Any] = {}
-    for layer in reversed(layers):
-        flat |= layer
-    nested: dict[str, Any] = {}
-    for key, value in flat.items():
-        outer, _, inner = key.partition(".")
-        if inner:
-            nested.setdefault(outer, {})[inner] = value
+# ---- the block `mcpCodeExecution`
+
+_LEVELS = {
+    **dict.fromkeys(("low", "minimal", "relaxed", "permissive"), "low"),
+    **dict.fromkeys(("standard", "medium", "normal", "default", "balanced", "moderate"), "standard"),
+    **dict.fromkeys(("high", "strict", "maximum", "max", "paranoid"), "high"),
+}
+_DURATION = re.compile(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|m|)\s*", re.IGNORECASE)
+_PER_UNIT = {"ms": 0.001, "": 0.001, "s": 1.0, "m": 60.0}
+_LIMITS = ("memory", "cpu", "disk")
+_LEAST_BARE_SIZE = 1_000_000
+
+
+def _from_block(block: object, variables: Variables, report: Report) -> dict[str, Any]:
+    """Our settings for `block`; what cannot be taken over is reported. No value can weaken the sandbox."""
+    if not isinstance(block, Mapping):
+        report("", "expected an object; it is ignored")
+        return {}
+    settings: dict[str, Any] = {}
+    for name, value in cast("Mapping[object, Any]", block).items():
+        key = str(name)
+        take = _BLOCK_KEYS.get(key)
+        if take is None:
+            report(key, known_key(key, _BLOCK_KEYS))
+            continue
+        try:
+            filled = _expanded(value, variables)
+        except UnsetError as unset:
+            report(key, f"expected {one_line(unset.wanted)}; this is ignored")
+            continue
+        for setting, taken in take(filled, lambda inner, text, key=key: report(f"{key}{inner}", text)).items():
+            if isinstance(taken, dict):
+                settings.setdefault(setting, {}).update(taken)
+            else:
+                settings[setting] = taken
+    return settings
+
+
+def _sandbox_mode(value: object, report: Report) -> dict[str, Any]:
+    backend = parse_backend(value)
+    if backend in ("auto", "bubblewrap", "container", "monty"):
+        return {"sandbox": {"backend": backend}}
+    choices = "expected auto, bubblewrap, container or monty"
+    report("", f"{choices}; programs never run without a sandbox, so this is ignored")
+    return {}
+
+
+def _security_level(value: object, report: Report) -> dict[str, Any]:
+    level = _LEVELS.get(value.strip().lower()) if isinstance(value, str) else None
+    if level is not None:
+        return {"security": level}
+    report("", "expected low, standard or high; this is ignored")
+    return {}
+
+
+def _max_execution_time(value: object, report: Report) -> dict[str, Any]:
+    seconds = 0.0
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is not None:
+        seconds = float(match[1]) * _PER_UNIT[match[2].lower()]
+    elif isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1e12:
+        seconds = value / 1000
+    if seconds > 0:
+        return {"sandbox": {"timeout": seconds}}
+    report("", "expected milliseconds above 0; this is ignored")
+    return {}
+
+
+def _resource_limits(value: object, report: Report) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        report("", "expected an object with memory, cpu and disk; this is ignored")
+        return {}
+    taken: dict[str, Any] = {}
+    for name, limit in cast("Mapping[object, Any]", value).items():
+        key = str(name)
+        if key not in _LIMITS:
+            report(f".{key}", known_key(key, _LIMITS))
+        elif isinstance(limit, bool) or not isinstance(limit, str | int | float):
+            report(f".{key}", "expected a number or a text with a unit; this is ignored")
+        elif key != "cpu" and not isinstance(limit, str) and limit < _LEAST_BARE_SIZE:
+            # Somebody's 512 is megabytes; taken as bytes it would stop every program.
+            report(f".{key}", "expected the unit too, such as 512MB; this is ignored")
         else:
-            nested[outer] = value
-    return nested
+            taken[key] = limit
+    return {"sandbox": taken} if taken else {}
+
+
+def _switch(setting: str) -> Callable[[object, Report], dict[str, Any]]:
+    """Takes true or false, or an object with `enabled`, for `setting`."""
+
+    def take(value: object, report: Report) -> dict[str, Any]:
+        if isinstance(value, Mapping):
+            value = cast("Mapping[str, Any]", value).get("enabled", True)
+        if isinstance(value, bool):
+            return {setting: value}
+        report("", "expected true or false; this is ignored")
+        return {}
+
+    return take
+
+
+_BLOCK_KEYS: dict[str, Callable[[object, Report], dict[str, Any]]] = {
+    "enabled": _switch("enabled"),
+    "sandboxMode": _sandbox_mode,
+    "securityLevel": _security_level,
+    "maxExecutionTime": _max_execution_time,
+    "piiTokenization": _switch("privacy"),
+    "auditLogging": _switch("audit"),
+    "resourceLimits": _resource_limits,
+}

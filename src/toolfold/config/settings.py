@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from toolfold.config.edge import own_data_dir
-from toolfold.config.masking import masked_args, masked_url
+from toolfold.config import edge
 
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{ending}": base**power
@@ -63,11 +61,11 @@ class ServerConfig(_Model):
 
     transport: Literal["stdio", "http", "sse"] = "stdio"
     command: str = ""
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
+    args: tuple[str, ...] = Field(default=(), repr=False)
+    env: dict[str, str] = Field(default={}, repr=False)
     cwd: str = ""
-    url: str = ""
-    headers: dict[str, str] = {}
+    url: str = Field(default="", repr=False)
+    headers: dict[str, str] = Field(default={}, repr=False)
     call_timeout: Seconds = 60.0
     """Seconds that one call may take."""
     start_timeout: Seconds = 30.0
@@ -81,18 +79,6 @@ class ServerConfig(_Model):
         if self.transport != "stdio" and not self.url:
             raise ValueError(f"an {self.transport} server needs `url`")
         return self
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """What a log may show: names of variables and headers without values, arguments and URL masked."""
-        shown: dict[str, Any] = {
-            "args": masked_args(self.args),
-            "env": sorted(self.env),
-            "url": masked_url(self.url),
-            "headers": sorted(self.headers),
-        }
-        for name, value in super().__repr_args__():
-            if value:
-                yield name, shown.get(name or "", value)
 
 
 class SandboxSettings(_Model):
@@ -130,14 +116,18 @@ class Settings(_Model):
     enabled: bool = True
     """Whether programs may run at all; search works either way."""
     catalog_dirs: tuple[Path, ...] = ()
-    data_dir: Path = Field(default_factory=own_data_dir)
+    data_dir: Path = Field(default_factory=lambda: edge.host().data_dir)
     output_chars: int = Field(default=12_000, ge=200)
     """Characters of a run's output that reach the model; the rest stays in `workspace/outputs/`."""
     session_idle: Seconds = 1800.0
     """Seconds after which an unused session's sandbox is closed; its files stay."""
     session_limit: int = Field(default=32, ge=1)
     """Live session sandboxes; the least recently used one is closed first."""
-    check: Literal["on", "off"] = "on"
+    run_limit: int = Field(default=16, ge=1)
+    """Runs without a session that may be under way at once; more wait in line."""
+    run_queue: int = Field(default=256, ge=0)
+    """Runs that may wait in that line; more are refused."""
+    check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from toolfold import __version__
+from toolfold.definitions import OWN_NAME
 from toolfold.errors import ToolfoldError
 from toolfold.gateway.texts import INSTRUCTIONS, TOOLS
-from toolfold.session.events import Event, Output, Progress
-from toolfold.upstream.handshake import OWN_NAME
+from toolfold.guards.context import LOCAL_CALLER
+from toolfold.guards.events import Event, Output, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcp.server.context import ServerRequestContext
 
+    from toolfold.catalog.catalog import Detail
     from toolfold.fold import Toolfold
 
 FRESH = "new"
@@ -62,13 +64,18 @@ def make_server(fold: Toolfold, *, default_session: str | None = None) -> Server
     )
 
 
+def caller(ctx: ServerRequestContext[Any]) -> str:
+    """Who asks: what the HTTP side found out about the request; on stdio, the one person at the other end."""
+    return getattr(getattr(ctx.request, "state", None), "caller", LOCAL_CALLER)
+
+
 async def _search(fold: Toolfold, arguments: dict[str, Any]) -> str:
     query = _string(arguments, "query", "")
     detail = _string(arguments, "detail", "with_description")
     limit = arguments.get("limit")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         raise ToolfoldError(f"`limit` must be a whole number, not {type(limit).__name__}.")
-    answer = await fold.search(query, detail=detail, limit=limit)
+    answer = await fold.search(query, detail=cast("Detail", detail), limit=limit)
     return answer.text
 
 
@@ -81,8 +88,10 @@ async def _run(
     if language != "python":
         raise ToolfoldError(f"`language` {language!r} is not available; write Python.")
     async with _Reporter(ctx) as reporter:
-        result = await fold.run(code, session=None if session == FRESH else session, heard=reporter.hears)
-    return _text(result.text(), error=not result.success)
+        result = await fold.run(
+            code, session=None if session == FRESH else session, caller=caller(ctx), on_event=reporter.on_event
+        )
+    return _text(result.text, error=not result.success)
 
 
 def _string(arguments: dict[str, Any], name: str, default: str | None) -> str:
@@ -124,11 +133,11 @@ class _Reporter:
                 await self._send()
 
     @property
-    def hears(self) -> Callable[[Event], None] | None:
-        """Where a run's events go: nowhere for a client that did not ask, so that nobody has to make them."""
-        return self._hear if self._wanted else None
+    def on_event(self) -> Callable[[Event], None] | None:
+        """Where a run's events go; None for a client that did not ask, so that they are not even made."""
+        return self._take if self._wanted else None
 
-    def _hear(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
         match event:
             case Output(text=text):
                 self._pending.append(text)

@@ -8,7 +8,7 @@ from toolfold.codegen import render
 from toolfold.codegen.names import ApiNames
 from toolfold.definitions import ToolDefinition, ToolResult
 from toolfold.errors import InvalidArguments
-from toolfold.guards.guard import Proceed, ToolRequest
+from toolfold.guards.guard import Call, Proceed
 from toolfold.schema.text import one_line
 from toolfold.schema.validation import Validators
 
@@ -23,10 +23,13 @@ def check_arguments(validators: Validators, tool: ToolDefinition, arguments: dic
         )
 
 
-class Arguments:
+class CheckArguments:
+    """Refuses a tool call whose arguments its schema does not allow."""
+
     def __init__(self, validators: Validators) -> None:
         self._validators = validators
 
-    async def __call__(self, request: ToolRequest, proceed: Proceed) -> ToolResult:
-        check_arguments(self._validators, request.tool, request.arguments)
-        return await proceed(request)
+    async def __call__(self, call: Call, proceed: Proceed) -> ToolResult:
+        if call.tool is not None:
+            check_arguments(self._validators, call.tool, call.arguments)
+        return await proceed(call)

@@ -1,4 +1,4 @@
-"""How many calls one run may make, in total and at once."""
+"""How many calls one run may make, in total and at once. Resource reads and prompts count as calls."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ import asyncio
 
 from toolfold.definitions import ToolResult
 from toolfold.errors import LimitExceeded
-from toolfold.guards.guard import Proceed, ToolRequest
+from toolfold.guards.guard import Call, Proceed
+from toolfold.sandbox.replies import ReplyBudget
 
 
-class Limits:
-    """One per run. Calls over the concurrent limit wait; calls over the total are refused."""
+class Count:
+    """One per run. Calls over the total are refused."""
 
-    def __init__(self, total: int, concurrent: int) -> None:
+    def __init__(self, total: int) -> None:
         self._total = total
         self._made = 0
-        self._slots = asyncio.Semaphore(concurrent)
 
-    async def __call__(self, request: ToolRequest, proceed: Proceed) -> ToolResult:
+    async def __call__(self, call: Call, proceed: Proceed) -> ToolResult:
         self._made += 1
         if self._made > self._total:
             raise LimitExceeded(f"This run has made its {self._total:,} tool calls.", limit="sandbox.tool_calls")
-        async with self._slots:
-            return await proceed(request)
+        return await proceed(call)
+
+
+class Slots:
+    """One per run. Calls over the limit wait until another one has ended, and until the guest reads its replies."""
+
+    def __init__(self, concurrent: int, replies: ReplyBudget) -> None:
+        self._slots = asyncio.Semaphore(concurrent)
+        self._replies = replies
+
+    async def __call__(self, call: Call, proceed: Proceed) -> ToolResult:
+        async with self._slots, self._replies.fetching():
+            return await proceed(call)

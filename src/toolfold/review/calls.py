@@ -21,63 +21,116 @@ def check(
     call: ast.Call, function: str, tool: ToolDefinition, taken: Arguments, validators: Validators
 ) -> Iterator[Finding]:
     """What the call would certainly be refused for, by the function or by the tool's schema."""
-    if call.args:
-        yield from _positional(call, function, tool, taken, validators)
-        return
-    unpacked = any(keyword.arg is None for keyword in call.keywords)
-    given: set[str] = set()
-    for keyword in call.keywords:
-        if keyword.arg is None:
-            continue
-        wire = taken.keywords.get(keyword.arg, keyword.arg)
-        if keyword.arg not in taken.keywords and not taken.open:
-            yield _unknown(keyword, function, keyword.arg, list(taken.keywords))
-        elif not _is_left_out(keyword.value):
-            given.add(wire)
-            yield from _value(keyword.value, wire, function, tool, validators)
-    if not unpacked:
-        yield from _missing(call, function, taken, given)
-
-
-def _positional(
-    call: ast.Call, function: str, tool: ToolDefinition, taken: Arguments, validators: Validators
-) -> Iterator[Finding]:
-    only = call.args[0]
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return
-    if len(call.args) > 1 or call.keywords or _kind(only) not in (_UNKNOWN, dict):
-        words = ", ".join(f"{word}=..." for word in list(taken.keywords)[: max(len(call.args), 1)])
-        message = f"{function} takes keywords or one dict, not positional arguments."
-        yield Finding(only.lineno, only.col_offset, "invalid_argument", message, f"Write {function}({words}).")
-        return
-    if not isinstance(only, ast.Dict) or not all(_text(key) for key in only.keys):
-        return
-    given: set[str] = set()
-    for key, value in zip(only.keys, only.values, strict=True):
-        name = _text(key)
-        wire = taken.keywords.get(name, name)
-        if taken.closed and wire not in taken.keywords.values():
-            yield _unknown(key or value, function, name, list(taken.keywords.values()))
-        elif not _is_left_out(value):
-            given.add(wire)
-            yield from _value(value, wire, function, tool, validators)
-    yield from _missing(call, function, taken, given)
+    yield from _Check(call, function, tool, taken, validators).findings()
 
 
-def _missing(call: ast.Call, function: str, taken: Arguments, given: set[str]) -> Iterator[Finding]:
-    missing = [word for word, wire in taken.keywords.items() if wire in taken.required and wire not in given]
-    if missing:
-        listed = ", ".join(missing[:8])
-        yield Finding(call.lineno, call.col_offset, "missing_argument", f"{function} needs {listed}.")
+class _Check:
+    """One call. Its positional arguments are the parameters in the order of the signature: the required ones first.
 
+    One dict alone, perhaps with keywords, is all the arguments, unless it can only be the first of them.
+    """
 
-def _unknown(node: ast.keyword | ast.expr, function: str, name: str, known: list[str]) -> Finding:
-    near = get_close_matches(name, known, 2)
-    if near:
-        hint = f"Did you mean {' or '.join(near)}?"
-    else:
-        hint = f"It takes {', '.join(known[:12])}{' …' if len(known) > 12 else ''}." if known else "It takes none."
-    return Finding(node.lineno, node.col_offset, "unknown_argument", f"{function} has no argument {name!r}.", hint)
+    def __init__(
+        self, call: ast.Call, function: str, tool: ToolDefinition, taken: Arguments, validators: Validators
+    ) -> None:
+        self._call = call
+        self._function = function
+        self._tool = tool
+        self._taken = taken
+        self._validators = validators
+        self._words = sorted(taken.keywords, key=lambda word: taken.keywords[word] not in taken.required)
+        self._given: set[str] = set()
+        """Wire names."""
+        self._all_known = True
+        """Whether the call spells out which arguments are given."""
+
+    def findings(self) -> Iterator[Finding]:
+        args = self._call.args
+        if len(args) == 1 and isinstance(args[0], ast.Dict):
+            yield from self._one_dict(args[0])
+        elif len(args) == 1 and _kind(args[0]) is _UNKNOWN:
+            # A variable: it may hold all the arguments or the first one.
+            self._all_known = False
+        else:
+            yield from self._positional(args)
+        yield from self._keywords()
+        missing = [word for word in self._words if self._wire(word) in self._taken.required - self._given]
+        if missing and self._all_known:
+            plural = "s" if len(missing) > 1 else ""
+            listed = ", ".join(map(repr, missing[:8]))
+            message = f"{self._function}: missing required argument{plural} {listed}."
+            yield Finding(self._call.lineno, self._call.col_offset, "missing_argument", message, raises="TypeError")
+
+    def _positional(self, args: list[ast.expr]) -> Iterator[Finding]:
+        if len(args) > len(self._words):
+            extra = args[len(self._words)]
+            takes = f"takes at most {len(self._words)} arguments" if self._words else "takes no arguments"
+            message = f"{self._function} {takes}, not {len(args)}."
+            yield Finding(extra.lineno, extra.col_offset, "invalid_argument", message, raises="TypeError")
+        for word, value in zip(self._words, args, strict=False):
+            yield from self._one(word, value)
+
+    def _keywords(self) -> Iterator[Finding]:
+        for keyword in self._call.keywords:
+            if keyword.arg is None:
+                self._all_known = False
+            elif keyword.arg not in self._taken.keywords and not self._taken.open:
+                yield self._unknown(keyword, keyword.arg, self._words, "TypeError")
+            elif self._wire(keyword.arg) in self._given:
+                message = f"{self._function} got multiple values for argument {keyword.arg!r}."
+                yield Finding(keyword.lineno, keyword.col_offset, "invalid_argument", message, raises="TypeError")
+            else:
+                yield from self._one(keyword.arg, keyword.value)
+
+    def _one_dict(self, node: ast.Dict) -> Iterator[Finding]:
+        names = [_text(key) for key in node.keys]
+        wires = {self._wire(name) for name in names}
+        if not all(names) or (not self._is_complete(wires) and self._can_be_first(node)):
+            self._all_known = False
+            return
+        for name, key, value in zip(names, node.keys, node.values, strict=True):
+            if self._taken.closed and self._wire(name) not in self._taken.keywords.values():
+                yield self._unknown(key or value, name, list(self._taken.keywords.values()), "ToolError")
+            else:
+                yield from self._one(name, value)
+
+    def _is_complete(self, wires: set[str]) -> bool:
+        """Whether these and the keywords are exactly what the tool takes."""
+        given = wires | {self._wire(keyword.arg) for keyword in self._call.keywords if keyword.arg}
+        return given.issuperset(self._taken.required) and wires <= set(self._taken.keywords.values())
+
+    def _can_be_first(self, node: ast.Dict) -> bool:
+        """Whether the dict may be the value of the first parameter."""
+        if not self._words:
+            return False
+        first, *rest = (self._wire(word) for word in self._words)
+        by_keyword = {self._wire(keyword.arg) if keyword.arg else "**" for keyword in self._call.keywords}
+        if first in by_keyword or (
+            "**" not in by_keyword and not self._taken.required.isdisjoint({*rest} - by_keyword)
+        ):
+            return False
+        value = _literal(node)
+        kind_only = value is _UNKNOWN
+        return not self._validators.problems_with(self._tool, first, {} if kind_only else value, kind_only=kind_only)
+
+    def _one(self, word: str, value: ast.expr) -> Iterator[Finding]:
+        if not _is_left_out(value):
+            self._given.add(self._wire(word))
+            yield from _value(value, self._wire(word), self._function, self._tool, self._validators)
+
+    def _wire(self, word: str) -> str:
+        return self._taken.keywords.get(word, word)
+
+    def _unknown(self, node: ast.keyword | ast.expr, name: str, known: list[str], raises: str) -> Finding:
+        near = get_close_matches(name, known, 2)
+        if near:
+            hint = f"Did you mean {' or '.join(near)}?"
+        else:
+            hint = f"It takes {', '.join(known[:12])}{' …' if len(known) > 12 else ''}." if known else "It takes none."
+        message = f"{self._function} has no argument {name!r}."
+        return Finding(node.lineno, node.col_offset, "unknown_argument", message, hint, raises=raises)
 
 
 def _value(node: ast.expr, wire: str, function: str, tool: ToolDefinition, validators: Validators) -> Iterator[Finding]:
@@ -92,7 +145,8 @@ def _value(node: ast.expr, wire: str, function: str, tool: ToolDefinition, valid
     if _plainly_fits(value, wire, tool):
         return
     for problem in validators.problems_with(tool, wire, value, kind_only=kind_only)[:1]:
-        yield Finding(node.lineno, node.col_offset, "invalid_argument", f"{function}: {problem}.")
+        message = f"{function}: {problem}."
+        yield Finding(node.lineno, node.col_offset, "invalid_argument", message, raises="ToolError")
 
 
 def _plainly_fits(value: Any, wire: str, tool: ToolDefinition) -> bool:

@@ -28,3 +28,5 @@ class Finding:
     """The next step, where there is one to name."""
     tool: tuple[str, str] | None = None
     """The server and the tool whose signature would help."""
+    raises: str = ""
+    """The exception that this would raise, which the program may be prepared for."""

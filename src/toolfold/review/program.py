@@ -7,7 +7,8 @@ only where it can mean nothing else.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+import builtins
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +23,11 @@ class Imported:
     name: str = ""
 
 
+CONDITION = 1
+"""Set around what may not be reached, or whose failing the program has a plan for."""
+CATCHES = {"TypeError": 2, "ToolError": 4, "AttributeError": 8, "ImportError": 16, "ModuleNotFoundError": 16}
+"""Set around what runs inside a `try` that would catch this exception."""
+
 OTHER = None
 """A binding whose value is not known: an assignment, a parameter, a loop variable."""
 
@@ -31,7 +37,13 @@ class Scope:
     kind: ScopeKind
     parent: Scope | None
     names: dict[str, list[Imported | None]] = field(default_factory=dict[str, "list[Imported | None]"])
+    name: str = ""
+    """Of a function with a `def`."""
     is_async: bool = False
+    is_opaque: bool = False
+    """Whether it may be called from anywhere: a lambda, a method, a decorated function."""
+    returns: bool = False
+    """Whether a `return` in it has a value."""
     elsewhere: set[str] = field(default_factory=set[str])
     """Names that `global` or `nonlocal` sends to another scope."""
 
@@ -54,6 +66,14 @@ class Scope:
             scope = scope.parent
         return None
 
+    def functions(self) -> Iterator[Scope]:
+        """The functions around, from the inside out."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.kind == "function":
+                yield scope
+            scope = scope.parent
+
     def certain(self, name: str) -> Imported | None:
         """What `name` is here if every binding of it is the same import."""
         owner = self.owner(name)
@@ -67,8 +87,15 @@ class Scope:
 class Import:
     node: ast.Import | ast.ImportFrom
     bound: Imported
-    conditional: bool
-    """Whether the program may have a plan for its failing, or for not getting here."""
+    scope: Scope
+    around: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    node: ast.Call
+    scope: Scope
+    around: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +118,17 @@ class Use:
 @dataclass(slots=True)
 class Program:
     imports: list[Import] = field(default_factory=list[Import])
-    calls: list[tuple[ast.Call, Scope]] = field(default_factory=list[tuple[ast.Call, Scope]])
+    calls: list[Call] = field(default_factory=list[Call])
     assigned: list[Assigned] = field(default_factory=list[Assigned])
     loads: dict[str, list[tuple[ast.Name, Scope]]] = field(default_factory=dict[str, list[tuple[ast.Name, Scope]]])
     uses: dict[int, Use] = field(default_factory=dict[int, Use])
     """By the id of an expression's node; what is not here is used in a way that says nothing."""
     stored_attributes: set[str] = field(default_factory=set[str])
+    functions: dict[str, list[Scope]] = field(default_factory=dict[str, list[Scope]])
+    tried: set[str] = field(default_factory=set[str])
+    """Names that are used inside a `try` that catches something."""
+    catches: int = 0
+    """All of `CATCHES` that the program catches anywhere."""
     doubtful: bool = False
     """Whether there is something here that only the compiler refuses, such as `await` in a plain function."""
     dynamic: bool = False
@@ -110,6 +142,12 @@ _READERS = frozenset(
     {"print", "len", "str", "repr", "list", "dict", "set", "tuple", "sorted", "sum", "min", "max", "enumerate"}
     | {"zip", "any", "all", "iter", "next", "bool", "int", "float"}
 )
+_ALL_CAUGHT = 2 | 4 | 8 | 16
+# Context managers that swallow or expect exceptions.
+_CATCHING = frozenset({"suppress", "raises", "assertRaises"})
+_UNRELATED = frozenset(
+    name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)
+) - {"Exception", "BaseException"} | {"JSONDecodeError", "CancelledError"}
 _COROUTINE_ATTRIBUTES = frozenset({"close", "send", "throw"})
 # Most of a tree is operators, contexts and plain values; nothing in them is for us.
 _LEAVES = frozenset({ast.Constant, type(None), str, int, bool})
@@ -126,123 +164,135 @@ def read(tree: ast.Module) -> Program:
 
 
 class _Reader:
-    """Walks with a stack of (node, its scope, whether it is conditional); each method handles one kind of node."""
+    """Walks with a stack of (node, its scope, what is around it); each method handles one kind of node."""
 
     def __init__(self) -> None:
         self._program = Program()
-        self._stack: list[tuple[ast.AST, Scope, bool]] = []
+        self._stack: list[tuple[ast.AST, Scope, int]] = []
 
     def read(self, tree: ast.Module) -> Program:
-        self._push(tree.body, Scope("module", None), False)
+        self._push(tree.body, Scope("module", None), 0)
         stack, handlers = self._stack, _HANDLERS
         while stack:
-            node, scope, conditional = stack.pop()
+            node, scope, around = stack.pop()
             handler = handlers.get(node.__class__)
             if handler is None:
-                self._push_children(node, scope, conditional)
+                self._push_children(node, scope, around)
             else:
-                handler(self, node, scope, conditional)
+                handler(self, node, scope, around)
         return self._program
 
-    def _push(self, nodes: Iterable[ast.AST | None], scope: Scope, conditional: bool) -> None:
+    def _push(self, nodes: Iterable[ast.AST | None], scope: Scope, around: int) -> None:
         for node in nodes:
             if node is not None:
-                self._stack.append((node, scope, conditional))
+                self._stack.append((node, scope, around))
 
-    def _push_children(self, node: ast.AST, scope: Scope, conditional: bool) -> None:
+    def _push_children(self, node: ast.AST, scope: Scope, around: int) -> None:
         stack = self._stack
         for name in _FIELDS[node.__class__]:
             value: Any = getattr(node, name)
             if value.__class__ is list:
                 for item in value:
                     if item.__class__ not in _LEAVES:
-                        stack.append((item, scope, conditional))
+                        stack.append((item, scope, around))
             elif value.__class__ not in _LEAVES:
-                stack.append((value, scope, conditional))
+                stack.append((value, scope, around))
 
     # Names and how values are used
 
-    def _skip(self, node: ast.AST, scope: Scope, conditional: bool) -> None:
+    def _skip(self, node: ast.AST, scope: Scope, around: int) -> None:
         pass
 
-    def _name(self, node: ast.Name, scope: Scope, conditional: bool) -> None:
+    def _name(self, node: ast.Name, scope: Scope, around: int) -> None:
         if not isinstance(node.ctx, ast.Load):
             scope.bind(node.id, OTHER)
             return
         self._program.loads.setdefault(node.id, []).append((node, scope))
+        if around > CONDITION:
+            self._program.tried.add(node.id)
         if node.id in _REBINDERS:
             self._program.dynamic = True
 
-    def _attribute(self, node: ast.Attribute, scope: Scope, conditional: bool) -> None:
+    def _attribute(self, node: ast.Attribute, scope: Scope, around: int) -> None:
         if not isinstance(node.ctx, ast.Load):
             self._program.stored_attributes.add(node.attr)
         elif node.attr not in _COROUTINE_ATTRIBUTES and not node.attr.startswith("cr_"):
             self._program.uses[id(node.value)] = _READ
-        self._stack.append((node.value, scope, conditional))
+        self._stack.append((node.value, scope, around))
 
-    def _value_is_read(self, node: ast.Subscript | ast.FormattedValue, scope: Scope, conditional: bool) -> None:
+    def _value_is_read(self, node: ast.Subscript | ast.FormattedValue, scope: Scope, around: int) -> None:
         self._program.uses[id(node.value)] = _READ
-        self._push_children(node, scope, conditional)
+        self._push_children(node, scope, around)
 
-    def _await(self, node: ast.Await, scope: Scope, conditional: bool) -> None:
+    def _await(self, node: ast.Await, scope: Scope, around: int) -> None:
         owner: Scope | None = scope
         while owner is not None and owner.kind == "comprehension":
             owner = owner.parent
         if owner is not None and owner.kind != "module" and not owner.is_async:
             self._program.doubtful = True
         self._program.uses[id(node.value)] = _AWAITED
-        self._stack.append((node.value, scope, conditional))
+        self._stack.append((node.value, scope, around))
 
-    def _leaves(self, node: ast.Return | ast.Yield | ast.YieldFrom, scope: Scope, conditional: bool) -> None:
-        if scope.kind != "function":
+    def _leaves(self, node: ast.Return | ast.Yield | ast.YieldFrom, scope: Scope, around: int) -> None:
+        if scope.kind == "function":
+            scope.returns = scope.returns or (isinstance(node, ast.Return) and node.value is not None)
+        elif scope.kind != "module" or not isinstance(node, ast.Return):
             self._program.doubtful = True
-        self._push([node.value], scope, conditional)
+        self._push([node.value], scope, around)
 
-    def _declared(self, node: ast.Global | ast.Nonlocal, scope: Scope, conditional: bool) -> None:
+    def _declared(self, node: ast.Global | ast.Nonlocal, scope: Scope, around: int) -> None:
         self._program.doubtful = True
 
-    def _statement(self, node: ast.Expr, scope: Scope, conditional: bool) -> None:
-        self._program.uses[id(node.value)] = _DROPPED
-        self._stack.append((node.value, scope, conditional))
+    def _statement(self, node: ast.Expr, scope: Scope, around: int) -> None:
+        value = node.value
+        self._program.uses[id(value)] = _DROPPED
+        # `[create(x) for x in rows]` on a line of its own drops every element.
+        parts = [value.elt] if isinstance(value, ast.ListComp | ast.SetComp) else getattr(value, "elts", ())
+        for part in parts:
+            self._program.uses[id(part)] = _DROPPED
+        self._stack.append((value, scope, around))
 
-    def _call(self, node: ast.Call, scope: Scope, conditional: bool) -> None:
-        self._program.calls.append((node, scope))
+    def _call(self, node: ast.Call, scope: Scope, around: int) -> None:
+        self._program.calls.append(Call(node, scope, around))
         if isinstance(node.func, ast.Name) and node.func.id in _READERS:
             for argument in node.args:
                 self._program.uses[id(argument)] = Use("builtin", node.func.id)
-        self._push_children(node, scope, conditional)
+        if any(keyword.arg == "return_exceptions" for keyword in node.keywords):
+            around |= CATCHES["ToolError"]
+            self._program.catches |= around
+        self._push_children(node, scope, around)
 
-    def _for(self, node: ast.For | ast.AsyncFor, scope: Scope, conditional: bool) -> None:
+    def _for(self, node: ast.For | ast.AsyncFor, scope: Scope, around: int) -> None:
         self._program.uses[id(node.iter)] = _READ
-        self._push_children(node, scope, conditional)
+        self._push_children(node, scope, around)
 
-    def _assign(self, node: ast.Assign, scope: Scope, conditional: bool) -> None:
+    def _assign(self, node: ast.Assign, scope: Scope, around: int) -> None:
         target = node.targets[0]
         if isinstance(node.value, ast.Call) and len(node.targets) == 1 and isinstance(target, ast.Name):
             self._program.assigned.append(Assigned(target.id, scope, node.value))
-        self._push_children(node, scope, conditional)
+        self._push_children(node, scope, around)
 
-    def _walrus(self, node: ast.NamedExpr, scope: Scope, conditional: bool) -> None:
+    def _walrus(self, node: ast.NamedExpr, scope: Scope, around: int) -> None:
         owner = scope
         while owner.kind == "comprehension" and owner.parent is not None:
             owner = owner.parent
         owner.bind(node.target.id, OTHER)
-        self._stack.append((node.value, scope, conditional))
+        self._stack.append((node.value, scope, around))
 
     # Imports
 
-    def _import(self, node: ast.Import, scope: Scope, conditional: bool) -> None:
+    def _import(self, node: ast.Import, scope: Scope, around: int) -> None:
         for alias in node.names:
-            self._program.imports.append(Import(node, Imported(alias.name), conditional))
+            self._program.imports.append(Import(node, Imported(alias.name), scope, around))
             # `import servers.github` binds `servers`; `import servers.github as gh` binds the module itself.
             top = alias.name.split(".")[0]
             scope.bind(alias.asname or top, Imported(alias.name if alias.asname else top))
 
-    def _import_from(self, node: ast.ImportFrom, scope: Scope, conditional: bool) -> None:
+    def _import_from(self, node: ast.ImportFrom, scope: Scope, around: int) -> None:
         for alias in node.names:
             bound = Imported(node.module or "", alias.name) if node.level == 0 else OTHER
             if bound is not None:
-                self._program.imports.append(Import(node, bound, conditional))
+                self._program.imports.append(Import(node, bound, scope, around))
             if alias.name == "*":
                 self._program.dynamic = True
             else:
@@ -250,59 +300,82 @@ class _Reader:
 
     # Scopes
 
-    def _function(self, node: _Function, scope: Scope, conditional: bool) -> None:
+    def _function(self, node: _Function, scope: Scope, around: int) -> None:
         arguments = node.args
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+        is_lambda = isinstance(node, ast.Lambda)
         inner = Scope("function", scope, is_async=isinstance(node, ast.AsyncFunctionDef))
+        inner.is_opaque = is_lambda or scope.kind == "class" or bool(node.decorator_list)
         for argument in named:
             if argument is not None:
                 inner.bind(argument.arg, OTHER)
-                self._push([argument.annotation], scope, conditional)
+                self._push([argument.annotation], scope, around)
         # Defaults are worked out where the function is defined.
-        self._push([*arguments.defaults, *arguments.kw_defaults], scope, conditional)
-        if isinstance(node, ast.Lambda):
-            self._push([node.body], inner, conditional)
+        self._push([*arguments.defaults, *arguments.kw_defaults], scope, around)
+        if is_lambda:
+            self._push([node.body], inner, around)
             return
         scope.bind(node.name, OTHER)
-        self._push([*node.decorator_list, node.returns], scope, conditional)
+        inner.name = node.name
+        self._program.functions.setdefault(node.name, []).append(inner)
+        self._push([*node.decorator_list, node.returns], scope, around)
         _declare(node.body, inner)
-        self._push(node.body, inner, conditional)
+        # It runs where it is called, not where it is defined.
+        self._push(node.body, inner, around & CONDITION)
 
-    def _class(self, node: ast.ClassDef, scope: Scope, conditional: bool) -> None:
+    def _class(self, node: ast.ClassDef, scope: Scope, around: int) -> None:
         scope.bind(node.name, OTHER)
-        self._push([*node.decorator_list, *node.bases, *node.keywords], scope, conditional)
-        self._push(node.body, Scope("class", scope), conditional)
+        self._push([*node.decorator_list, *node.bases, *node.keywords], scope, around)
+        self._push(node.body, Scope("class", scope), around)
 
-    def _comprehension(self, node: _Comprehension, scope: Scope, conditional: bool) -> None:
+    def _comprehension(self, node: _Comprehension, scope: Scope, around: int) -> None:
         inner = Scope("comprehension", scope)
         for number, generator in enumerate(node.generators):
             self._program.uses[id(generator.iter)] = _READ
             # The first iterable is worked out outside.
-            self._push([generator.iter], inner if number else scope, conditional)
-            self._push([generator.target, *generator.ifs], inner, conditional)
+            self._push([generator.iter], inner if number else scope, around)
+            self._push([generator.target, *generator.ifs], inner, around)
         results = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        self._push(results, inner, conditional)
+        self._push(results, inner, around)
 
     # What may not happen
 
-    def _if(self, node: ast.If, scope: Scope, conditional: bool) -> None:
-        self._push([node.test], scope, conditional)
+    def _if(self, node: ast.If, scope: Scope, around: int) -> None:
+        self._push([node.test], scope, around)
         left = node.test.left if isinstance(node.test, ast.Compare) else None
         is_main = isinstance(left, ast.Name) and left.id == "__name__"
-        self._push([*node.body, *node.orelse], scope, conditional or not is_main)
+        self._push([*node.body, *node.orelse], scope, around if is_main else around | CONDITION)
 
-    def _branches(self, node: ast.AST, scope: Scope, conditional: bool) -> None:
-        self._push_children(node, scope, True)
+    def _try(self, node: ast.Try | ast.TryStar, scope: Scope, around: int) -> None:
+        caught = 0
+        for handler in node.handlers:
+            caught |= _caught(handler.type)
+        self._program.catches |= caught
+        self._push(node.body, scope, around | CONDITION | caught)
+        self._push([*node.handlers, *node.orelse, *node.finalbody], scope, around | CONDITION)
 
-    def _captured(self, node: ast.ExceptHandler | ast.MatchAs | ast.MatchStar, scope: Scope, conditional: bool) -> None:
+    def _with(self, node: ast.With | ast.AsyncWith, scope: Scope, around: int) -> None:
+        self._push(node.items, scope, around)
+        for item in node.items:
+            if isinstance(call := item.context_expr, ast.Call) and _last_name(call.func) in _CATCHING:
+                around |= CONDITION
+                for kind in call.args:
+                    around |= _caught(kind)
+        self._program.catches |= around
+        self._push(node.body, scope, around)
+
+    def _branches(self, node: ast.AST, scope: Scope, around: int) -> None:
+        self._push_children(node, scope, around | CONDITION)
+
+    def _captured(self, node: ast.ExceptHandler | ast.MatchAs | ast.MatchStar, scope: Scope, around: int) -> None:
         if node.name:
             scope.bind(node.name, OTHER)
-        self._push_children(node, scope, True)
+        self._push_children(node, scope, around | CONDITION)
 
-    def _captured_rest(self, node: ast.MatchMapping, scope: Scope, conditional: bool) -> None:
+    def _captured_rest(self, node: ast.MatchMapping, scope: Scope, around: int) -> None:
         if node.rest:
             scope.bind(node.rest, OTHER)
-        self._push_children(node, scope, True)
+        self._push_children(node, scope, around | CONDITION)
 
     # fmt: off
     HANDLERS: ClassVar[dict[type[ast.AST], Callable[..., None]]] = {
@@ -313,7 +386,8 @@ class _Reader:
         ast.Assign: _assign, ast.NamedExpr: _walrus, ast.Import: _import, ast.ImportFrom: _import_from,
         ast.FunctionDef: _function, ast.AsyncFunctionDef: _function, ast.Lambda: _function, ast.ClassDef: _class,
         ast.ListComp: _comprehension, ast.SetComp: _comprehension, ast.DictComp: _comprehension,
-        ast.GeneratorExp: _comprehension, ast.If: _if, ast.Try: _branches, ast.TryStar: _branches,
+        ast.GeneratorExp: _comprehension, ast.If: _if, ast.Try: _try, ast.TryStar: _try,
+        ast.With: _with, ast.AsyncWith: _with,
         ast.Match: _branches, ast.ExceptHandler: _captured, ast.MatchAs: _captured, ast.MatchStar: _captured,
         ast.MatchMapping: _captured_rest,
     }
@@ -333,3 +407,22 @@ def _declare(body: list[ast.stmt], scope: Scope) -> None:
         elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for name in ("body", "orelse", "finalbody", "handlers", "cases"):
                 pending += getattr(node, name, ())
+
+
+def _caught(kind: ast.expr | None) -> int:
+    """Which of `CATCHES` an `except` of this type catches. A class that is not known may catch anything."""
+    if isinstance(kind, ast.Tuple):
+        caught = 0
+        for part in kind.elts:
+            caught |= _caught(part)
+        return caught
+    name = _last_name(kind) if kind is not None else "BaseException"
+    if name in CATCHES:
+        return CATCHES[name]
+    return 0 if name in _UNRELATED else _ALL_CAUGHT
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""

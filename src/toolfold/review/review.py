@@ -7,18 +7,20 @@ not settle passes. It teaches early; it is no part of the security of anything.
 from __future__ import annotations
 
 import ast
-import gc
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cached_property
 
 from toolfold.codegen.from_schema import Arguments, arguments
 from toolfold.codegen.names import ApiNames
 from toolfold.definitions import ToolDefinition
-from toolfold.review import calls
+from toolfold.review import calls, source
 from toolfold.review.finding import Code, Finding
-from toolfold.review.program import Import, Imported, Program, Scope, read
+from toolfold.review.program import CATCHES, CONDITION, Call, Imported, Program, Scope, read
+from toolfold.schema.large import uncollected
 from toolfold.schema.validation import Validators
 
 Lookup = Callable[[str, str], ToolDefinition | None]
@@ -28,7 +30,14 @@ _OWN_COROUTINES = frozenset(
     {Imported(module, name) for module in ("toolfold", "client") for name in ("call_mcp_tool",)}
     | {Imported("toolfold", name) for name in ("read_resource", "get_prompt")}
 )
+# What takes calls that have not been awaited, and what they are to it.
+_TAKE_CALLS = frozenset(Imported("asyncio", name) for name in ("gather", "create_task", "wait_for", "run"))
+_ASKING = ("hasattr", "getattr", "dir")
+_IMPORT = re.compile(
+    r"from\s+servers\.(\S+)\s+import\s+(.+)|(?:import\s+servers\.|from\s+servers\s+import\s+)(\S+)(?:\s+as\s+\w+)?"
+)
 _MOST_FINDINGS = 20
+_NAMES_SHOWN = 12
 _LONGEST = 100_000
 """Characters. A longer program is mostly data, and reading it would keep everybody else waiting."""
 
@@ -40,14 +49,8 @@ def review(code: str, names: ApiNames, tool: Lookup, validators: Validators | No
     """
     if len(code) > _LONGEST:
         return []
-    # A tree is many small objects and no garbage: the collector would walk the whole process for nothing.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         return _review(code, names, tool, validators)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _review(code: str, names: ApiNames, tool: Lookup, validators: Validators | None) -> list[Finding]:
@@ -55,28 +58,45 @@ def _review(code: str, names: ApiNames, tool: Lookup, validators: Validators | N
         with warnings.catch_warnings():
             # An odd escape in a string is the program's business.
             warnings.simplefilter("ignore")
-            tree = ast.parse(code, "program.py")
+            tree, _ = source.parse(code, "program.py")
             program = read(tree)
             if program.doubtful:
                 # Making code is slow, and the sandbox does it anyway before it runs anything.
-                compile(tree, "program.py", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+                source.compiled(tree, "program.py")
         reviewer = _Reviewer(program, names, tool, validators or Validators())
         findings = list(dict.fromkeys(reviewer.findings()))
-    except (SyntaxError, ValueError) as error:
-        return [_syntax(error)]
+    except SyntaxError as error:
+        return [_syntax(error, code, names)]
+    except ValueError as error:
+        return [Finding(1, 0, "syntax", f"SyntaxError: {error}.")]
     except (RecursionError, MemoryError):
         return []
     return sorted(findings, key=lambda finding: (finding.line, finding.column))[:_MOST_FINDINGS]
 
 
-def _syntax(error: SyntaxError | ValueError) -> Finding:
-    if not isinstance(error, SyntaxError):
-        return Finding(1, 0, "syntax", f"SyntaxError: {error}.")
+def _syntax(error: SyntaxError, code: str, names: ApiNames) -> Finding:
     text = (error.text or "").strip()
     shown = f" in `{text[:120]}`" if text else ""
-    hint = "`await` works at the top level and inside `async def`." if "'await' outside" in error.msg else ""
+    hint = _importable(text, names) or source.hint(error, code)
     column = max((error.offset or 1) - 1, 0)
     return Finding(error.lineno or 1, column, "syntax", f"{type(error).__name__}: {error.msg}{shown}.", hint)
+
+
+def _importable(line: str, names: ApiNames) -> str:
+    """For `from servers.tree-sitter import x`: the same import with the names that Python allows."""
+    found = _IMPORT.fullmatch(line[:1000])
+    if found is None or "-" not in line:
+        return ""
+    wanted = found[1] or found[3]
+    modules = names.modules()
+    plain = wanted.replace("-", "_")
+    near = get_close_matches(plain, modules, 1)
+    module = next((module for module, server in modules.items() if wanted in (server, module)), (near or [plain])[0])
+    if found[2] is None:
+        return f"Write `from servers import {module}`."
+    functions = {tool: function for function, tool in names.functions(modules.get(module, "")).items()}
+    imported = [functions.get(tool.strip(), tool.strip().replace("-", "_")) for tool in found[2].split(",")]
+    return f"Write `from servers.{module} import {', '.join(imported)}`."
 
 
 class _Reviewer:
@@ -89,27 +109,94 @@ class _Reviewer:
 
     def findings(self) -> Iterator[Finding]:
         for item in self._program.imports:
-            if not item.conditional:
-                yield from self._import(item)
+            if not item.around & CONDITION and not self._may_be_caught(item.scope, "ImportError"):
+                yield from self._import(item.bound, item.node)
         if self._program.dynamic:
             return
         coroutines: dict[int, str] = {}
-        for call, scope in self._program.calls:
-            meant = self._meant(call.func, scope)
+        takers: list[tuple[Call, Imported]] = []
+        for call in self._program.calls:
+            meant = self._meant(call.node.func, call.scope)
             if meant is None:
                 continue
-            if meant in _OWN_COROUTINES:
-                coroutines[id(call)] = meant.name
-                yield from self._awaited(call, scope, meant.name)
-                continue
-            found = self._names.resolve(*_module_and_name(meant))
-            definition = self._tool(*found) if found else None
-            if definition is not None:
-                coroutines[id(call)] = meant.name
-                for finding in calls.check(call, meant.name, definition, self._taken(definition), self._validators):
-                    yield replace(finding, tool=found)
-                yield from self._awaited(call, scope, meant.name)
+            if meant in _TAKE_CALLS:
+                takers.append((call, meant))
+            elif meant in _OWN_COROUTINES:
+                coroutines[id(call.node)] = meant.name
+                yield from self._awaited(call, meant.name)
+            elif meant.module.startswith("servers"):
+                yield from self._call(call, meant, coroutines)
         yield from self._kept(coroutines)
+        for call, meant in takers:
+            yield from self._takes_calls(call, meant.name, coroutines)
+
+    def _call(self, call: Call, meant: Imported, coroutines: dict[int, str]) -> Iterator[Finding]:
+        module, function = _module_and_name(meant)
+        found = self._names.resolve(module, function)
+        definition = self._tool(*found) if found else None
+        if definition is not None:
+            coroutines[id(call.node)] = meant.name
+            checked = calls.check(call.node, meant.name, definition, self._taken(definition), self._validators)
+            yield from (replace(finding, tool=found) for finding in self._uncaught(call, checked))
+            yield from self._awaited(call, meant.name)
+        elif found is None and function[:1] not in ("", "_") and not any(map(self._program.loads.get, _ASKING)):
+            yield from self._uncaught(call, self._import(Imported(f"servers.{module}", function), call.node))
+
+    def _uncaught(self, call: Call, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """Those that the program is not prepared for."""
+        for finding in findings:
+            raised = finding.raises or "AttributeError"
+            if not call.around & CATCHES[raised] and not self._may_be_caught(call.scope, raised):
+                yield finding
+
+    def _may_be_caught(self, scope: Scope, raised: str) -> bool:
+        """Whether a function around may be called inside a `try` that catches this exception."""
+        if not self._program.catches & CATCHES[raised]:
+            return False
+        return any(
+            function.is_opaque or function.name in self._tried or self._is_passed_on(function.name)
+            for function in scope.functions()
+        )
+
+    @cached_property
+    def _tried(self) -> set[str]:
+        """Names that are used inside a `try`, and those that the functions of these names use."""
+        tried = set(self._program.tried)
+        while True:
+            more = {
+                name
+                for name, loads in self._program.loads.items()
+                if name not in tried and any(f.name in tried for _, scope in loads for f in scope.functions())
+            }
+            if not more:
+                return tried
+            tried |= more
+
+    def _is_passed_on(self, name: str) -> bool:
+        """Whether the function is used otherwise than by calling it."""
+        called = {id(call.node.func) for call in self._program.calls}
+        return any(id(node) not in called for node, _ in self._program.loads.get(name, ()))
+
+    def _takes_calls(self, call: Call, name: str, coroutines: dict[int, str]) -> Iterator[Finding]:
+        """`asyncio.gather(await tool(...))`, and `await asyncio.run(...)`: found out after the tool has run."""
+        awaited = self._program.uses.get(id(call.node))
+        for value in call.node.args:
+            inner = value.value if isinstance(value, ast.Starred) else value
+            parts = (
+                [inner.elt] if isinstance(inner, ast.ListComp | ast.GeneratorExp) else getattr(inner, "elts", [inner])
+            )
+            for part in parts:
+                tool = coroutines.get(id(part.value), "") if isinstance(part, ast.Await) else ""
+                if tool:
+                    message = f"asyncio.{name}(...) takes the call itself, not its result."
+                    hint = f"Write `{tool}(...)` without `await` in it."
+                    yield Finding(part.lineno, part.col_offset, "invalid_argument", message, hint)
+        main = call.node.args[0].func if call.node.args and isinstance(call.node.args[0], ast.Call) else None
+        own = self._program.functions.get(main.id, []) if isinstance(main, ast.Name) else []
+        if name == "run" and awaited is not None and awaited.how == "awaited" and len(own) == 1 and not own[0].returns:
+            message = f"asyncio.run(...) has run {own[0].name}() when it returns, so there is nothing to await."
+            hint = f"Write `await {own[0].name}()` or `asyncio.run({own[0].name}())`."
+            yield Finding(call.node.lineno, call.node.col_offset, "invalid_argument", message, hint)
 
     def _taken(self, definition: ToolDefinition) -> Arguments:
         key = (definition.server, definition.name)
@@ -119,8 +206,8 @@ class _Reviewer:
 
     # --- imports
 
-    def _import(self, item: Import) -> Iterator[Finding]:
-        parts = [*item.bound.module.split("."), *([item.bound.name] if item.bound.name else [])]
+    def _import(self, bound: Imported, node: ast.stmt | ast.expr) -> Iterator[Finding]:
+        parts = [*bound.module.split("."), *([bound.name] if bound.name else [])]
         if parts[0] != "servers" or len(parts) < 2 or parts[1] == "*" or parts[1].startswith("_"):
             return
         module, function = parts[1], parts[2] if len(parts) > 2 else ""
@@ -130,20 +217,21 @@ class _Reviewer:
             near = get_close_matches(module, servers, 3, 0.5)
             listed = " or ".join(near) if near else ", ".join(list(servers)[:12]) or "none"
             hint = f"Did you mean {listed}?" if near else f"There are: {listed}{' …' if len(servers) > 12 else ''}."
-            yield self._at(item, "unknown_server", f"There is no server module servers.{module}.", hint)
+            yield _at(node, "unknown_server", f"There is no server module servers.{module}.", hint)
         elif function.isidentifier() and function[0] != "_" and self._names.resolve(module, function) is None:
             hint = self._nearest(server, function)
-            yield self._at(item, "unknown_tool", f"servers.{module} has no tool {function!r}.", hint)
+            yield _at(node, "unknown_tool", f"servers.{module} has no tool {function!r}.", hint)
 
     def _nearest(self, server: str, function: str) -> str:
-        near = get_close_matches(function, self._names.functions(server), 3, 0.5)
+        functions = list(self._names.functions(server))
+        near = get_close_matches(function, functions, 3, 0.5)
         if near:
             return f"Did you mean {' or '.join(near)}?"
         elsewhere = self._names.named(function)[:3]
-        return f"It is in {' and '.join(f'servers.{module}' for module in elsewhere)}." if elsewhere else ""
-
-    def _at(self, item: Import, code: Code, message: str, hint: str) -> Finding:
-        return Finding(item.node.lineno, item.node.col_offset, code, message, hint)
+        if elsewhere:
+            return f"It is in {' and '.join(f'servers.{module}' for module in elsewhere)}."
+        more = f" and {len(functions) - _NAMES_SHOWN} more" if len(functions) > _NAMES_SHOWN else ""
+        return f"It has {', '.join(functions[:_NAMES_SHOWN])}{more}."
 
     # --- what a call calls
 
@@ -163,9 +251,9 @@ class _Reviewer:
 
     # --- coroutines that nobody awaits
 
-    def _awaited(self, call: ast.Call, scope: Scope, name: str) -> Iterator[Finding]:
-        if self._is_misused(call, scope):
-            yield _not_awaited(call, name)
+    def _awaited(self, call: Call, name: str) -> Iterator[Finding]:
+        if self._is_misused(call.node, call.scope):
+            yield _not_awaited(call.node, name, call.scope)
 
     def _kept(self, coroutines: dict[int, str]) -> Iterator[Finding]:
         """`issue = create_issue(...)` and then only `issue["id"]`."""
@@ -176,7 +264,7 @@ class _Reviewer:
             loads = self._program.loads.get(item.name, [])
             loads = [(node, scope) for node, scope in loads if scope.owner(item.name) is item.scope]
             if loads and all(self._is_misused(node, scope) for node, scope in loads):
-                yield _not_awaited(item.call, name)
+                yield _not_awaited(item.call, name, item.scope)
 
     def _is_misused(self, node: ast.expr, scope: Scope) -> bool:
         use = self._program.uses.get(id(node))
@@ -187,9 +275,18 @@ class _Reviewer:
         return use.how == "read" or scope.owner(use.builtin) is None
 
 
-def _not_awaited(call: ast.Call, name: str) -> Finding:
+def _at(node: ast.stmt | ast.expr, code: Code, message: str, hint: str) -> Finding:
+    return Finding(node.lineno, node.col_offset, code, message, hint)
+
+
+def _not_awaited(call: ast.Call, name: str, scope: Scope) -> Finding:
     message = f"{name}(...) is not awaited, so it would never run."
-    return Finding(call.lineno, call.col_offset, "not_awaited", message, f"Write `await {name}(...)`.")
+    hint = f"Write `await {name}(...)`."
+    function = next(scope.functions(), None)
+    if function is not None and function.name and not function.is_async:
+        own = function.name
+        hint = f"Write `async def {own}`, `await {name}(...)` in it, and `await {own}(...)` where it is called."
+    return Finding(call.lineno, call.col_offset, "not_awaited", message, hint)
 
 
 def _module_and_name(meant: Imported) -> tuple[str, str]:

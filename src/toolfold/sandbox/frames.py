@@ -8,11 +8,14 @@ messages below, or with a field of another type is a `FrameError`, and the run t
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import msgspec
 
-_MAX_VALUES = 1_000_000
+from toolfold.schema.large import LARGE, uncollected
+
+_MAX_VALUES = 200_000
 """Values in one frame. `[],[],[]` takes twenty times its length in memory."""
 _HEADER = struct.Struct(">I")
 
@@ -88,6 +91,9 @@ class Done(_Message, tag="done"):
     names: Annotated[list[_Line], msgspec.Meta(max_length=100)]
     shown: str = ""
     value: Any = None
+    line: int = 0
+    kind: _Line = ""
+    exception: _Line = ""
 
 
 Request = Call | CallNamed | Search | Resource | Prompt
@@ -131,6 +137,11 @@ class FrameReader:
         self._needed = 0
 
     @property
+    def missing(self) -> int:
+        """Bytes that the frame which has begun still needs, as far as is known."""
+        return max(0, self._needed - len(self._chunks))
+
+    @property
     def partial(self) -> bool:
         """Whether a frame has begun and not ended."""
         return bool(self._chunks)
@@ -154,7 +165,7 @@ class FrameReader:
                 self._needed = 4 + size
                 break
             self._check_values(offset + 4, size)
-            with memoryview(self._chunks) as view:
+            with memoryview(self._chunks) as view, uncollected() if size > LARGE else nullcontext():
                 messages.append((_decode(view[offset + 4 : offset + 4 + size]), size))
             offset += 4 + size
         if offset:

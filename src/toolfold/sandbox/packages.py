@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import importlib.util
 import json
+import os
 import platform
 import re
 import shutil
@@ -137,7 +138,7 @@ def _pip() -> list[str] | None:
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     base = getattr(sys, "_base_executable", sys.executable)
-    asked = subprocess.run([base, "-c", "import pip"], capture_output=True, check=False, timeout=30)
+    asked = subprocess.run([base, "-c", "import pip"], capture_output=True, check=False, timeout=30, cwd=os.sep)
     return [base, "-m", "pip"] if asked.returncode == 0 else None
 
 
@@ -152,8 +153,9 @@ def _uv() -> list[str]:
 
 def _run(command: list[str], wanted: list[str], tell: Tell) -> None:
     said: list[str] = []
+    # Not in the current folder, which may be a stranger's: Python imports from there, and uv reads its config there.
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=os.sep
     )
     assert process.stdout is not None
     with process.stdout:

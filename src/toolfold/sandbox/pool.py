@@ -7,6 +7,7 @@ import contextlib
 import os
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -33,8 +34,10 @@ class HomeKeeper(Protocol):
 
 @dataclass
 class PoolStatistics:
-    """For people and metrics. All but the first three only grow."""
+    """For people and metrics. All but the first four only grow."""
 
+    owned: int = 0
+    """Sandboxes that were started and not ended: those that wait, and those that runs and sessions use."""
     warm: int = 0
     starting: int = 0
     waiting: int = 0
@@ -68,6 +71,10 @@ class Pool:
         self._starting: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._refill: asyncio.TimerHandle | None = None
+        self._owned: set[Sandbox] = set()
+        """Every sandbox that was started and has not ended, whoever uses it."""
+        # A home of 60,000 files takes a while to remove; nothing else may wait for that.
+        self._removals = ThreadPoolExecutor(1, "remove")
         self._open = False
         self._failures = 0
         self.statistics = PoolStatistics()
@@ -87,9 +94,10 @@ class Pool:
         await self.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
-                # What was starting ends as soon as it has started; what it leaves to end is in `_closing`.
-                while pending := self._starting | self._closing:
+                # What was starting ends as soon as it has started, and what somebody still uses ends now.
+                while pending := self._starting | self._closing | {self.discard(each) for each in self._unended()}:
                     await asyncio.wait(pending)
+        self._removals.shutdown(wait=False, cancel_futures=True)
         if isinstance(self._backend, Closable):
             await self._backend.close()
 
@@ -132,6 +140,8 @@ class Pool:
         starting = asyncio.create_task(self._start(home, empty=False))
         try:
             return await asyncio.shield(starting)
+        except OSError as error:
+            raise _explained(error) from None
         except asyncio.CancelledError:
             # A start cannot be undone half way: let it finish, then end what it started.
             starting.add_done_callback(self._unwanted)
@@ -145,11 +155,17 @@ class Pool:
             self.discard(sandbox)
         self._tend()
 
-    def discard(self, sandbox: Sandbox, *, keep_home: bool = False) -> None:
+    def discard(self, sandbox: Sandbox, *, keep_home: bool = False) -> asyncio.Task[None]:
         """End a sandbox in the background, and remove its home."""
+        self._owned.discard(sandbox)
+        self._count()
         task = asyncio.create_task(self._end(sandbox, keep_home=keep_home))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        return task
+
+    def _unended(self) -> list[Sandbox]:
+        return [sandbox for sandbox in self._owned if sandbox not in self._warm]
 
     async def _end(self, sandbox: Sandbox, *, keep_home: bool) -> None:
         if self._open:
@@ -157,7 +173,10 @@ class Pool:
             await asyncio.sleep(_GRACE)
         await sandbox.close()
         if not keep_home:
-            await asyncio.to_thread(self._homes.remove, sandbox.home)
+            await self._remove(sandbox.home)
+
+    async def _remove(self, home: SessionHome) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._removals, self._homes.remove, home)
 
     # Keeping it full
 
@@ -205,24 +224,29 @@ class Pool:
         self._tend()
 
     async def _start_new(self) -> None:
-        home = await asyncio.to_thread(self._homes.new)
+        home: SessionHome | None = None
         try:
+            home = await asyncio.to_thread(self._homes.new)
             sandbox = await self._start(home, empty=True)
         except (ToolfoldError, OSError) as error:
             self._failures += 1
             self.statistics.failed += 1
-            await asyncio.to_thread(self._homes.remove, home)
-            # Whoever is first in line learns it; the others get their own try.
+            if home is not None:
+                await self._remove(home)
+            # The first in line learns it; the others get their own try.
             waiter = self._next_in_line()
             if waiter is not None:
-                waiter.set_exception(error)
+                waiter.set_exception(_explained(error))
             return
         self._failures = 0
         self._offer(sandbox)
 
     async def _start(self, home: SessionHome, *, empty: bool) -> Sandbox:
         async with self._starts:
-            return await Sandbox.start(self._backend.start(home, self._api), home, self._settings, empty=empty)
+            sandbox = await Sandbox.start(self._backend.start(home, self._api), home, self._settings, empty=empty)
+        self._owned.add(sandbox)
+        self._count()
+        return sandbox
 
     def _offer(self, sandbox: Sandbox) -> None:
         """Give a fresh sandbox to whoever is first in line, or let it wait."""
@@ -257,9 +281,17 @@ class Pool:
             self.discard(starting.result(), keep_home=True)
 
     def _count(self) -> None:
+        self.statistics.owned = len(self._owned)
         self.statistics.warm = len(self._warm)
         self.statistics.starting = len(self._starting)
         self.statistics.waiting = len(self._line)
+
+
+def _explained(error: ToolfoldError | OSError) -> ToolfoldError:
+    if isinstance(error, ToolfoldError):
+        return error
+    hint = "See that there is space and room for new files where Toolfold keeps its data; `toolfold doctor` names it."
+    return SandboxUnavailable(f"No sandbox could be started: {error.strerror or error}.", hint=hint)
 
 
 def _free_memory() -> int:

@@ -7,6 +7,8 @@ import os
 import signal
 from dataclasses import dataclass
 
+from toolfold.sandbox.walls.cgroup import Freezer
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ROUNDS = 100
@@ -68,6 +70,15 @@ class Processes:
         for pid in self.pids():
             self._signal(pid, signal.SIGCONT)
 
+    def activity(self) -> dict[str, tuple[bytes, bytes]]:
+        """Of every thread: its state, and a count that changes whenever it runs for however short a time."""
+        found: dict[str, tuple[bytes, bytes]] = {}
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - this runs often
+                    found[f"{pid} {thread}"] = _activity(f"/proc/{pid}/task/{thread}")
+        return found
+
     def _signal(self, pid: int, number: signal.Signals) -> None:
         """Signal through a handle, and only what still is in the tree: numbers are used again, handles are not."""
         with contextlib.suppress(OSError):
@@ -77,6 +88,67 @@ class Processes:
                     signal.pidfd_send_signal(handle, number)
             finally:
                 os.close(handle)
+
+
+class Sleep:
+    """Between runs nothing in a sandbox works. That is held from outside: by a freezer where there is one.
+
+    Elsewhere every process is stopped and watched. A stopped process can arrange to be woken (by a timer that sends
+    SIGCONT), so `still` is false as soon as one of them has run at all since it stood still.
+    """
+
+    def __init__(self, processes: Processes, freezer: Freezer | None) -> None:
+        self._processes = processes
+        self._freezer = freezer
+        self._paused = False
+        self._seen: dict[str, tuple[bytes, bytes]] | None = None
+
+    def pause(self) -> None:
+        if self._paused:
+            return
+        self._paused = True
+        self._seen = None
+        if self._freezer is not None:
+            self._freezer.freeze()
+        else:
+            self._processes.stop()
+
+    def resume(self) -> None:
+        if not self._paused:
+            return
+        self._paused = False
+        if self._freezer is not None:
+            self._freezer.thaw()
+        else:
+            self._processes.resume()
+
+    def still(self) -> bool:
+        """Whether everything stands still, and has done so since this was first true."""
+        if not self._paused:
+            return False
+        if self._freezer is not None:
+            return self._freezer.frozen()
+        now = self._processes.activity()
+        if any(state not in _STANDING for state, _ in now.values()):
+            return False
+        if self._seen is None:
+            self._seen = now
+        return now == self._seen
+
+
+_STANDING = (b"T", b"t", b"Z", b"X")
+"""States of a thread that is stopped or has ended."""
+
+
+def _activity(thread: str) -> tuple[bytes, bytes]:
+    try:
+        fields = read_small(f"{thread}/stat").rpartition(b")")[2].split()
+    except OSError:
+        return b"X", b""
+    with contextlib.suppress(OSError):
+        return fields[0], read_small(f"{thread}/schedstat")
+    # Kernels without these counts have coarser ones.
+    return fields[0], b" ".join(fields[11:13])
 
 
 def _same_namespace(pid: int, other: int) -> bool:

@@ -62,7 +62,7 @@ class Supervised(Protocol):
         ...
 
     def pause(self) -> None:
-        """Make everything inside stand still, until `resume` or `begin`."""
+        """Begin to make everything inside stand still, until `resume` or `begin`. `still` tells when it does."""
         ...
 
     def resume(self) -> None: ...
@@ -71,8 +71,8 @@ class Supervised(Protocol):
         """The limit that this run has broken, if it has broken one; also when that is what ended the cell."""
         ...
 
-    def restless(self) -> bool:
-        """Whether something inside worked although it was told to stand still."""
+    def still(self) -> bool:
+        """Whether nothing inside works since it was told to stand still. False for good once something has."""
         ...
 
     def pids(self) -> list[int]: ...

@@ -32,6 +32,8 @@ _FILES_A_SECOND = 100_000 * max(2, os.cpu_count() or 2)
 """What programs cannot do faster: runs too short to matter are not even asked about."""
 _TIME_TO_FILL = 0.2
 """Seconds in which nobody makes as many files as a home may hold."""
+_FULLEST = 2
+"""A home can get over its limit by what is written before that is noticed. Over so many times it, nothing runs."""
 
 Processes = Callable[[], list[int]]
 """The numbers of the program's processes; an empty list where they cannot be seen."""
@@ -45,26 +47,48 @@ class Held:
 
 
 class Quota:
-    """One home's. Only growth is refused: a home that is too large already can still be emptied."""
+    """One home's. Only growth is refused: a home that is too large already can still be emptied.
+
+    What is allowed never grows: neither by what a run wrote before it was stopped, nor by what was written after it.
+    """
 
     def __init__(self, home: SessionHome, limit: int, *, empty: bool) -> None:
         self.home = home
         self._limit = limit
         self._files = max(_FEWEST_FILES, limit // _BYTES_PER_FILE)
         self._held = Held(0, 0) if empty else None
-        self._allowed = Held(limit, self._files)
-        self._free = (0, 0)
+        # What a home from before holds is allowed, or it could never be emptied. Within reason: it may hold what was
+        # written in the moment before a program was stopped, again and again.
+        most = 1 if empty else _FULLEST
+        self._allowed = Held(most * limit, most * self._files)
+        self._free = self._ask()
         self._written = 0
-        self._begun = self._measured = self._looked = 0.0
+        self._begun = self._measured = self._looked = time.monotonic()
         self._unseen = 0.0
         self._took = 0.0
+        self._asleep = True
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the home must be measured before anything runs in it."""
+        return self._held is None
 
     def begin(self) -> None:
         """A run begins."""
-        self._begun = self._measured = self._looked = time.monotonic()
-        self._free = self._ask()
-        held = self._held or Held(0, 0)
-        self._allowed = Held(max(self._limit, held.bytes), max(self._files, held.files))
+        now = time.monotonic()
+        if not self._asleep:
+            self._unseen += now - self._looked
+        self._asleep = False
+        self._begun = self._measured = self._looked = now
+        if self._held is not None:
+            self._allowed = Held(
+                max(self._limit, min(self._allowed.bytes, self._held.bytes)),
+                max(self._files, min(self._allowed.files, self._held.files)),
+            )
+
+    def sleep(self) -> None:
+        """Nothing can be written until the next run begins."""
+        self._asleep = True
 
     def suspicious(self, processes: Processes) -> bool:
         """Whether the home must be measured now."""
@@ -80,6 +104,7 @@ class Quota:
         """The same at a run's end. What others free meanwhile hides what this run took, if it had the time to."""
         now = time.monotonic()
         self._unseen += now - self._looked
+        self._looked = now
         if self._held is not None and not self._too_much(
             self._held, int(self._unseen * _BYTES_A_SECOND), int(self._unseen * _FILES_A_SECOND)
         ):
@@ -100,9 +125,6 @@ class Quota:
         """Count everything; the error when it is too much. `processes` may hold deleted files open."""
         begun = time.monotonic()
         held = self._count(processes)
-        if self._held is None:
-            # The first look at a home that was there before: what it holds is allowed, or it could never be emptied.
-            self._allowed = Held(max(self._limit, held.bytes), max(self._files, held.files))
         self._held = held
         self._free = self._ask()
         self._written = _written(processes())
@@ -110,11 +132,11 @@ class Quota:
         self._unseen = 0.0
         self._took = self._measured - begun
         if held.bytes > self._allowed.bytes:
-            message = f"The program's files take more than the {self._limit:,} bytes that are allowed."
+            message = f"The files in workspace/ and skills/ take more than the {self._limit:,} bytes that are allowed."
         elif held.files > self._allowed.files:
-            message = f"The program has made more than {self._allowed.files:,} files."
+            message = f"There are more than {self._allowed.files:,} files in workspace/ and skills/."
         elif held.deepest > _DEEPEST:
-            message = f"The program nests folders deeper than {_DEEPEST}."
+            message = f"Folders in workspace/ or skills/ are nested deeper than {_DEEPEST}."
         else:
             return None
         return LimitExceeded(message, limit="sandbox.disk")

@@ -11,53 +11,36 @@ import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
+from toolfold.guards.context import Deadline
 from toolfold.sandbox.frames import Done, FrameError, FrameReader, Message, ProgressReport, Ready, Request, encode
 from toolfold.sandbox.protocol import Cell, SessionHome, Supervised
 from toolfold.sandbox.quota import Quota
+from toolfold.sandbox.replies import ReplyBudget, give_back_memory
+from toolfold.sandbox.run import Host, Run
+from toolfold.schema.large import LARGE
 
 _START_TIMEOUT = 20.0
 _LAST_BREATH = 0.25
-_OPEN_REQUESTS = 2000
-"""Requests the guest may have open at once before the host stops reading from it."""
-_OPEN_BYTES = 64 * 1024 * 1024
-"""Bytes of open requests, likewise."""
 _UNREAD_REPLIES = 1024 * 1024
-"""Bytes of replies that wait for the guest to read them before no more are made."""
+"""Bytes of replies that wait in the channel before no more are put there."""
 _LOOK = 0.05
 """Seconds between looks at what a run uses."""
 _STILL_AFTER = 0.05
 """Seconds after a run until everything inside is made to stand still. The next run may well come at once."""
+_STILL_WITHIN = 2.0
+"""Seconds within which everything does stand still: what does not is ended."""
 _IDLE_LOOK = 2.0
 _SAID = 2000
 _CHUNK = 1 << 16
+_SMALL_CHUNK = 1 << 13
+_MUCH = 32 * 1024 * 1024
+"""Bytes of replies in one run after which memory is given back to the system."""
 # A request that is answered without waiting is answered in the same breath, where Python can do that.
 _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-
-
-class Host(Protocol):
-    """What a run may ask of the world outside, and who hears what it prints."""
-
-    async def answer(self, request: Request) -> Any:
-        """The reply's data. A ToolfoldError becomes a ToolError in the program; anything else is our fault."""
-        ...
-
-    def printed(self, data: bytes) -> None: ...
-
-    def progress(self, text: str, fraction: float | None) -> None: ...
-
-
-@dataclass
-class _Run:
-    host: Host
-    done: asyncio.Future[Done]
-    requests: dict[int, asyncio.Task[None]] = field(default_factory=dict[int, "asyncio.Task[None]"])
-    open_bytes: int = 0
-    printed: int = 0
 
 
 class Sandbox(asyncio.BufferedProtocol):
@@ -73,7 +56,7 @@ class Sandbox(asyncio.BufferedProtocol):
         self._incoming = memoryview(bytearray(_CHUNK))
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._run: _Run | None = None
+        self._run: Run | None = None
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._writable = asyncio.Event()
@@ -84,6 +67,7 @@ class Sandbox(asyncio.BufferedProtocol):
         self._failure: ToolfoldError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._measuring: asyncio.Task[None] | None = None
+        self._falling_asleep: asyncio.Task[None] | None = None
         self._explaining: asyncio.Task[None] | None = None
         self.alive = True
         self.on_end: Callable[[], None] | None = None
@@ -114,30 +98,33 @@ class Sandbox(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=_UNREAD_REPLIES)
         self._transport = transport
 
-    async def run(self, code: str, host: Host, timeout: float) -> Done:
-        """Run one program to its end. What goes wrong ends the sandbox and raises; the program's own error does not."""
+    async def run(self, code: str, host: Host, limit: Deadline | float, replies: ReplyBudget | None = None) -> Done:
+        """Run one program to its end. What goes wrong ends the sandbox and raises; the program's own error does not.
+
+        `limit` is the run's own clock, or seconds from now; `replies` is what the host fetches within.
+        """
+        deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
         assert self.alive
         assert self._transport is not None
-        run = self._run = _Run(host, self._loop.create_future())
-        self._begin(timeout)
+        await self._wake()
+        run = self._run = Run(host, self._loop.create_future(), replies or ReplyBudget())
+        self._begin(deadline.remaining)
         # Half of a character pair cannot be sent, and is no program anyway.
         self._transport.write(encode({"t": "run", "code": code.encode("utf-8", "replace").decode()}))
         try:
-            async with asyncio.timeout(timeout):
+            async with deadline.enforced(f"The program was stopped after {deadline.seconds:g} s."):
                 done = await run.done
             self._drain_output()
             await self._settle()
-        except TimeoutError:
-            self._drain_output()
-            await self.close()
-            message = f"The program was stopped after {timeout:g} s."
-            raise LimitExceeded(message, limit="sandbox.timeout") from None
         except BaseException:
+            self._drain_output()
             await self.close()
             raise
         finally:
             self._run = None
             await _cancel(run.requests.values())
+            if run.replies.total > _MUCH:
+                self._loop.run_in_executor(None, give_back_memory)
         self._later(_STILL_AFTER, self._stand_still)
         return done
 
@@ -197,45 +184,86 @@ class Sandbox(asyncio.BufferedProtocol):
     def _pids(self) -> list[int]:
         return self._supervised.pids() if self._supervised is not None else []
 
-    async def _measure(self) -> None:
-        """Count the home's files while nothing can add to them."""
+    async def _measure(self, *, last: bool = False) -> None:
+        """Count the home's files while nothing can add to them. After the `last` time of a run nothing moves again."""
         supervised = self._supervised
         if supervised is not None:
             supervised.pause()
+            await self._until_still(supervised)
         broken = await asyncio.to_thread(self._quota.measure, self._pids)
         if not self.alive:
             return
         if broken is not None:
             self._fail(broken)
             return
-        if supervised is not None:
-            supervised.resume()
-        self._later(_LOOK, self._look)
+        if not last:
+            if supervised is not None:
+                supervised.resume()
+            self._later(_LOOK, self._look)
 
     async def _settle(self) -> None:
         """A run that ended well may have broken a limit since the last look."""
         self._later(None)
         if self._measuring is not None:
             await self._measuring
+            self._later(None)
         if self.alive and self._quota.unsure(self._pids):
-            await self._measure()
+            await self._measure(last=True)
         broken = self._supervised.exceeded() if self._supervised is not None else None
         if broken is not None and self.alive:
             raise broken
         if not self.alive:
             raise self._failure or SandboxDied("the sandbox ended with the run.")
 
+    # Between runs
+
     def _stand_still(self) -> None:
         """Between runs nothing works: no thread, no process that the program left behind."""
         if self._supervised is not None:
             self._supervised.pause()
+            self._falling_asleep = asyncio.create_task(self._fall_asleep(self._supervised))
+
+    async def _fall_asleep(self, supervised: Supervised) -> None:
+        """Once nothing moves, the home is what it will be until the next run: see that it is no more than allowed."""
+        broken: ToolfoldError | None = None
+        if not await self._until_still(supervised):
+            broken = SandboxDied("the program went on working after its end.")
+        elif self.alive and self._quota.unsure(self._pids):
+            broken = await asyncio.to_thread(self._quota.measure, self._pids)
+        self._quota.sleep()
+        if broken is not None:
+            self._fail(broken)
+        elif self.alive:
             self._later(_IDLE_LOOK, self._idle_look)
 
+    async def _until_still(self, supervised: Supervised) -> bool:
+        deadline = self._loop.time() + _STILL_WITHIN
+        while not supervised.still():
+            if not self.alive or self._loop.time() > deadline:
+                return False
+            await asyncio.sleep(0.001)
+        return True
+
     def _idle_look(self) -> None:
-        if self._supervised is not None and self._supervised.restless():
+        if self._supervised is not None and not self._supervised.still():
             self._fail(SandboxDied("the program went on working after its end."))
-        else:
+        elif self.alive:
             self._later(_IDLE_LOOK, self._idle_look)
+
+    async def _wake(self) -> None:
+        """Before a run: nothing has worked since the last one, and the home is not too full to run anything."""
+        if self._falling_asleep is not None:
+            await asyncio.wait([self._falling_asleep])
+            self._falling_asleep = None
+            self._idle_look()
+        if self.alive and self._quota.unknown:
+            broken = await asyncio.to_thread(self._quota.measure, self._pids)
+            if broken is not None:
+                self._fail(broken)
+        if not self.alive:
+            if self._explaining is not None:
+                await self._explaining
+            raise self._failure or SandboxDied("the sandbox has ended.")
 
     def _later(self, seconds: float | None, action: Callable[[], None] | None = None) -> None:
         """There is one timer; setting it replaces what it was set to."""
@@ -246,13 +274,17 @@ class Sandbox(asyncio.BufferedProtocol):
     # What the guest sends
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._incoming
+        # A chunk full of small messages keeps the loop busy; a large message is best read in large chunks.
+        return self._incoming if self._reader.missing > _SMALL_CHUNK else self._incoming[:_SMALL_CHUNK]
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
             if self._run is None and self._ready.done():
                 raise FrameError("a message outside of a run")
+            begun = self._loop.time()
             messages = self._reader.feed(self._incoming[:nbytes])
+            if messages and messages[0][1] > LARGE:
+                self._charge(self._loop.time() - begun)
             self._count(len(messages))
             for message, size in messages:
                 self._on_message(message, size)
@@ -262,6 +294,21 @@ class Sandbox(asyncio.BufferedProtocol):
             self._fail(SandboxDied(f"the program broke the sandbox's protocol: {error}."))
         except LimitExceeded as error:
             self._fail(error)
+
+    def _charge(self, seconds: float) -> None:
+        """What a guest costs everybody, that guest waits for: after its allowance it is read from more slowly."""
+        run = self._run
+        if run is None:
+            return
+        if wait := run.charge(seconds):
+            run.waits = True
+            self._hold_back(run)
+            self._loop.call_later(wait, self._waited, run)
+
+    def _waited(self, run: Run) -> None:
+        run.waits = False
+        if self.alive and self._run is run:
+            self._hold_back(run)
 
     def _count(self, messages: int) -> None:
         now = self._loop.time()
@@ -287,7 +334,7 @@ class Sandbox(asyncio.BufferedProtocol):
         else:
             self._on_request(run, message, size)
 
-    def _on_request(self, run: _Run, request: Request, size: int) -> None:
+    def _on_request(self, run: Run, request: Request, size: int) -> None:
         if request.id in run.requests:
             raise FrameError(f"request {request.id} is open already")
         run.open_bytes += size
@@ -296,40 +343,41 @@ class Sandbox(asyncio.BufferedProtocol):
             run.requests[request.id] = task
             self._hold_back(run)
 
-    def _hold_back(self, run: _Run) -> None:
+    def _hold_back(self, run: Run) -> None:
         """Read no further while too much is open, so that what a guest can make the host hold is bounded."""
         if self._transport is None:
             return
-        if self._reading and (len(run.requests) >= _OPEN_REQUESTS or run.open_bytes >= _OPEN_BYTES):
+        if self._reading and (run.has_too_much_open or run.waits):
             self._reading = False
             self._transport.pause_reading()
-        elif not self._reading and len(run.requests) < _OPEN_REQUESTS // 2 and run.open_bytes < _OPEN_BYTES // 2:
+        elif not self._reading and run.has_little_open and not run.waits:
             self._reading = True
             self._transport.resume_reading()
 
-    async def _answer(self, run: _Run, request: Request, size: int) -> None:
-        reply: dict[str, Any] = {"id": request.id}
+    async def _answer(self, run: Run, request: Request, size: int) -> None:
         try:
-            # A guest that does not read its replies gets no more of them.
-            await self._writable.wait()
-            reply["ok"] = await run.host.answer(request)
-        except ToolfoldError as error:
-            reply["error"] = {"message": str(error), "code": error.code}
-            reply["error"] |= {name: getattr(request, name, "") for name in ("server", "tool")}
+            data = encode(await self._reply(run, request))
+            async with run.replies.writing(len(data)):
+                await self._writable.wait()
+                if self.alive and self._transport is not None and self._run is run:
+                    self._transport.write(data)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             if not run.done.done():
                 run.done.set_exception(error)
-            return
         finally:
             run.requests.pop(request.id, None)
             run.open_bytes -= size
             if self.alive:
                 self._hold_back(run)
-        await self._writable.wait()
-        if self.alive and self._transport is not None and self._run is run:
-            self._transport.write(encode(reply))
+
+    async def _reply(self, run: Run, request: Request) -> dict[str, Any]:
+        try:
+            return {"id": request.id, "ok": await run.host.answer(request)}
+        except ToolfoldError as error:
+            about = {name: getattr(request, name, "") for name in ("server", "tool")}
+            return {"id": request.id, "error": {"message": str(error), "code": error.code, **about}}
 
     def pause_writing(self) -> None:
         self._writable.clear()

@@ -14,7 +14,7 @@ from toolfold.schema.pointer import lookup
 # About half a second.
 _MOST_VISITS = 10_000_000
 _MOST_STEPS = 200_000
-_DEEPEST_VALUE = 200
+DEEPEST_VALUE = 200
 _HERE_LISTS = ("allOf", "anyOf", "oneOf")
 _HERE = ("not", "if", "then", "else")
 _HERE_MAPS = ("dependentSchemas", "dependencies")
@@ -31,10 +31,9 @@ class Effort:
         self._schema = schema
         self._bearable: dict[int, bool] = {}
 
-    def is_bearable(self, value: Any) -> bool:
-        """Whether checking `value` is certain to end soon."""
-        deep = _depth(value)
-        if deep > _DEEPEST_VALUE:
+    def is_bearable(self, deep: int) -> bool:
+        """Whether checking a value that is nested so deep is certain to end soon."""
+        if deep > DEEPEST_VALUE:
             return False
         if deep not in self._bearable:
             self._bearable[deep] = self._measured(deep)
@@ -108,16 +107,3 @@ def _values(value: Any) -> list[Any]:
 
 def _listed(value: Any) -> list[Any]:
     return cast(list[Any], value) if isinstance(value, list) else []
-
-
-def _depth(value: Any) -> int:
-    """How deep `value` is nested, counted without recursion and no further than it matters."""
-    level: list[Any] = [value]
-    depth = 0
-    while level and depth <= _DEEPEST_VALUE:
-        below: list[Any] = []
-        for item in level:
-            below += _values(item)
-        level = [item for item in below if isinstance(item, dict | list)]
-        depth += 1
-    return depth

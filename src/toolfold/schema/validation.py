@@ -16,11 +16,14 @@ import jsonschema_rs
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from toolfold.definitions import ToolDefinition
-from toolfold.schema.effort import Effort
+from toolfold.schema.effort import DEEPEST_VALUE, Effort
+from toolfold.schema.large import depth_and_size
 from toolfold.schema.text import one_line
 
 _MOST_PROBLEMS = 3
 _LONGEST_PROBLEM = 240
+_ALL_ERRORS_UP_TO = 500
+"""Values in what is checked."""
 _KNOWN_DRAFTS = ("draft-04", "draft-06", "draft-07", "2019-09", "2020-12")
 
 
@@ -86,14 +89,28 @@ class _Check:
             # Not a schema: then there is nothing to hold anyone to.
             return
 
+    def _errors(self, instance: Any, size: int) -> Iterator[jsonschema_rs.ValidationError]:
+        """All errors, or only the first of a large value: they are all made at once, and each may be long."""
+        assert self._validator is not None
+        if size <= _ALL_ERRORS_UP_TO:
+            yield from self._validator.iter_errors(instance)
+            return
+        try:
+            self._validator.validate(instance)
+        except jsonschema_rs.ValidationError as error:
+            yield error
+
     def problems(self, instance: Any, *, only: str | None = None, kind_only: bool = False) -> list[str]:
         """What is wrong, in words; with `only`, what is wrong with that key of `instance` and below it."""
-        if self._validator is None or not self._effort.is_bearable(instance):
+        if self._validator is None:
+            return []
+        depth, size = depth_and_size(instance, DEEPEST_VALUE)
+        if not self._effort.is_bearable(depth):
             return []
         try:
             if self._validator.is_valid(instance):
                 return []
-            errors = self._validator.iter_errors(instance)
+            errors = self._errors(instance, size)
             if only is not None:
                 errors = (error for error in errors if error.instance_path[:1] == [only])
             if kind_only:

@@ -1,32 +1,39 @@
-"""The host's side of one run: answers what the program asks, and hears what it does."""
+"""The host's side of one run: answers what the program asks, and passes on what it prints and reports."""
 
 from __future__ import annotations
 
 import asyncio
-import time
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from toolfold.catalog.catalog import Answer, Catalog
+import msgspec
+
+from toolfold.catalog.catalog import Answer, Catalog, Detail
+from toolfold.config.settings import SandboxSettings
 from toolfold.definitions import BlobPart, Part, TextPart, ToolDefinition, ToolResult
-from toolfold.errors import ToolfoldError
-from toolfold.guards.guard import Guard, ToolRequest, stack
+from toolfold.guards import guard
+from toolfold.guards.chain import guarded
+from toolfold.guards.context import RunContext
+from toolfold.guards.events import CallKind, Progress, ToolCall
+from toolfold.guards.record import Record
 from toolfold.sandbox.frames import Call, CallNamed, Following, Prompt, Request, Resource, Search
+from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
-from toolfold.session.events import Event, Progress, ToolCall
 from toolfold.session.output import OutputRecorder
 from toolfold.upstream.fleet import Fleet
 
 _PROGRESS_CHARS = 500
 _LONG = 4096
-_READS = 16
-"""Resources and prompts that one run reads at once."""
+"""Characters from which a text is sent beside its frame and not in it."""
+_CHECKED = 256 * 1024
+"""Bytes up to which a result is compared with what its tool declares."""
 
 
 class SearchTools(Protocol):
-    async def __call__(self, query: str, *, detail: str, limit: int | None) -> Answer: ...
+    async def __call__(self, query: str, *, detail: Detail, limit: int | None) -> Answer: ...
 
 
 @dataclass(frozen=True)
@@ -36,45 +43,53 @@ class World:
     catalog: Catalog
     fleet: Fleet
     validators: Validators
+    guards: Sequence[guard.Guard]
+    """The embedding program's own."""
+    limits: SandboxSettings
     search: SearchTools
-    used: Callable[[str], None]
-    """Told the name of a server that has just answered a call."""
+    on_used: Callable[[str], None]
+    """Called with the name of a server that has just answered a call."""
 
 
 class Bridge:
     """One per run; implements `sandbox.Host`."""
 
-    def __init__(
-        self, world: World, guards: Sequence[Guard], output: OutputRecorder, heard: Callable[[Event], None] | None
-    ) -> None:
+    def __init__(self, world: World, run: RunContext, output: OutputRecorder) -> None:
         self._world = world
-        self._proceed = stack(guards, self._upstream)
+        self._run = run
+        self._record = Record()
+        self.replies = ReplyBudget()
+        self._proceed = guarded(
+            self._upstream, self._record, world.guards, world.validators, world.limits, self.replies
+        )
         self._output = output
-        self._heard = heard
+        self._numbers = itertools.count(1)
         # What costs the host processor time is done for each run one after the other, and never in the loop's thread.
         self._thinking = asyncio.Lock()
-        self._reading = asyncio.Semaphore(_READS)
-        self.calls: list[ToolCall] = []
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        return self._record.calls
 
     async def answer(self, request: Request) -> Any:
         match request:
             case Call(server=server, tool=name, arguments=arguments):
                 tool = self._world.catalog.tool(server, name) or await self._find(f"{server}.{name}")
-                return await self._call(tool, arguments)
+                return await self._call_tool(tool, arguments)
             case CallNamed(name=name, arguments=arguments):
                 tool = self._world.catalog.named(name) or await self._find(name)
-                answer = await self._call(tool, arguments)
+                answer = await self._call_tool(tool, arguments)
                 return {**answer, "server": tool.server, "tool": tool.name}
             case Search(query=query, detail=detail, limit=limit):
                 async with self._thinking:
-                    found = await self._world.search(query, detail=detail, limit=limit)
+                    found = await self._world.search(query, detail=cast("Detail", detail), limit=limit)
                     return {"hits": await asyncio.to_thread(found.rows), "text": found.text}
             case Resource(server=server, uri=uri):
-                async with self._reading:
-                    return await self._world.fleet.read_resource(server, uri)
+                result = await self._call("resource", server, uri, {})
+                return result.parts
             case Prompt(server=server, name=name, arguments=arguments):
-                async with self._reading:
-                    return await self._world.fleet.get_prompt(server, name, arguments)
+                result = await self._call("prompt", server, name, dict(arguments))
+                return result.structured
 
     async def _find(self, written: str) -> ToolDefinition:
         """A name that is not one: most likely the nearest names are wanted."""
@@ -85,25 +100,17 @@ class Bridge:
         self._output.add(data)
 
     def progress(self, text: str, fraction: float | None) -> None:
-        self._tell(Progress(text, fraction))
+        self._run.emit(Progress(text, fraction))
 
-    async def _call(self, tool: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any]:
-        self._tell(ToolCall(server=tool.server, tool=tool.name))
-        begun = time.perf_counter()
-        error = ""
-        try:
-            result = await self._proceed(ToolRequest(tool, arguments))
-            if result.is_error:
-                error = "the tool reported an error"
-        except ToolfoldError as problem:
-            error = problem.message
-            raise
-        finally:
-            ms = (time.perf_counter() - begun) * 1000
-            record = ToolCall(server=tool.server, tool=tool.name, ok=not error, ms=round(ms, 3), error=error[:200])
-            self.calls.append(record)
-            self._tell(record)
-        return self._package(tool, result)
+    async def _call_tool(self, tool: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any]:
+        return self._package(tool, await self._call("tool", tool.server, tool.name, arguments, tool))
+
+    async def _call(
+        self, kind: CallKind, server: str, name: str, arguments: dict[str, Any], tool: ToolDefinition | None = None
+    ) -> ToolResult:
+        """The one way to an upstream."""
+        number = f"{self._run.id}-{next(self._numbers)}"
+        return await self._proceed(guard.Call(number, kind, server, name, arguments, self._run, tool))
 
     def _package(self, tool: ToolDefinition, result: ToolResult) -> dict[str, Any]:
         if not result.has_structured or result.is_error:
@@ -111,29 +118,40 @@ class Bridge:
         # The text beside structured content repeats it; bytes do not.
         blobs = [part for part in result.parts if isinstance(part, BlobPart)]
         answer: dict[str, Any] = {"parts": blobs, "structured": result.structured, "has_structured": True}
-        warning = self._world.validators.check_result(tool, result.structured) if tool.output_schema else None
+        warning = self._mismatch(tool, result.structured) if tool.output_schema else None
         if warning:
             answer["warning"] = warning
         return answer
 
-    async def _upstream(self, request: ToolRequest) -> ToolResult:
-        tool = request.tool
-        # Asked for only when somebody listens: each report is a message that the server has to write and we to read.
-        on_progress = partial(self._progressed, tool) if self._heard is not None else None
-        result = await self._world.fleet.call(tool.server, tool.name, request.arguments, on_progress=on_progress)
-        self._world.used(tool.server)
-        return result
+    def _mismatch(self, tool: ToolDefinition, structured: Any) -> str | None:
+        """A warning when a result is not what the tool declares. What would take long to check is taken as it is."""
+        if isinstance(structured, msgspec.Raw):
+            if len(memoryview(structured)) > _CHECKED:
+                return None
+            structured = msgspec.json.decode(structured)
+        return self._world.validators.check_result(tool, structured)
 
-    def _progressed(self, tool: ToolDefinition, done: float, total: float | None, message: str | None) -> None:
-        """What a server says about a call that takes its time, in its own words where it has some."""
+    async def _upstream(self, call: guard.Call) -> ToolResult:
+        fleet = self._world.fleet
+        match call.kind:
+            case "resource":
+                return ToolResult(parts=await fleet.read_resource(call.server, call.name))
+            case "prompt":
+                messages = await fleet.get_prompt(call.server, call.name, call.arguments)
+                return ToolResult(structured=messages, has_structured=True)
+            case "tool":
+                # Asked for only where somebody listens: each report is a message that both sides have to handle.
+                on_progress = partial(self._progressed, call) if self._run.on_event is not None else None
+                result = await fleet.call(call.server, call.name, call.arguments, on_progress=on_progress)
+                self._world.on_used(call.server)
+                return result
+
+    def _progressed(self, call: guard.Call, done: float, total: float | None, message: str | None) -> None:
+        """What a server reports about a long call, in its own words where it has some."""
         amount = f"{done:g} of {total:g}" if total else f"{done:g}"
-        said = message[:_PROGRESS_CHARS] if message else amount
+        text = message[:_PROGRESS_CHARS] if message else amount
         fraction = min(max(done / total, 0.0), 1.0) if total else None
-        self._tell(Progress(f"{tool.server}.{tool.name}: {said}", fraction))
-
-    def _tell(self, event: Event) -> None:
-        if self._heard is not None:
-            self._heard(event)
+        self._run.emit(Progress(f"{call.server}.{call.name}: {text}", fraction))
 
 
 def _light(part: Part) -> Part | dict[str, Any]:

@@ -17,11 +17,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class OutputRecorder:
     """Collects bytes as they come. Nothing is kept twice; over the budget they go to a file in the workspace."""
 
-    def __init__(self, workspace: Path, name: str, budget: int, heard: Callable[[str], None] | None) -> None:
+    def __init__(self, workspace: Path, name: str, budget: int, on_text: Callable[[str], None] | None) -> None:
         self._workspace = workspace
         self._name = name
         self._budget = budget
-        self._heard = heard
+        self._on_text = on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pieces: list[str] = []
         self._length = 0
@@ -37,8 +37,8 @@ class OutputRecorder:
     def _take(self, text: str) -> None:
         if not text:
             return
-        if self._heard is not None:
-            self._heard(text)
+        if self._on_text is not None:
+            self._on_text(text)
         self._length += len(text)
         self._pieces.append(text)
         if self._length > self._budget:

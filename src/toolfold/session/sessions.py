@@ -1,7 +1,8 @@
 """Sessions: which sandbox a program meets, and what survives it.
 
 Without a name a run gets a sandbox of its own and leaves nothing. With a name, variables live as long as the sandbox
-does, and `workspace/` and `skills/` live on disk. Runs of one session queue; different sessions run side by side.
+does, and `workspace/` and `skills/` live on disk. A session belongs to one caller: the same name of another caller is
+another session. Runs of one session queue; different sessions run side by side.
 """
 
 from __future__ import annotations
@@ -11,36 +12,57 @@ import contextlib
 import itertools
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from toolfold.config.settings import Settings
-from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
+from toolfold.errors import LimitExceeded, SandboxDied
+from toolfold.guards.context import RunContext
+from toolfold.guards.events import Output, RunError, RunResult
+from toolfold.sandbox.frames import Done
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.bridge import Bridge
-from toolfold.session.events import Event, Output, RunResult
-from toolfold.session.homes import SessionHomes
+from toolfold.session.homes import SessionHomes, SessionState
 from toolfold.session.output import OutputRecorder, within
 
 CONNECTION = "@connection"
 """The session of a connection that names none. Names that begin with @ leave no files behind when we end."""
-MakeBridge = Callable[[OutputRecorder, Callable[[Event], None] | None], Bridge]
+MakeBridge = Callable[[RunContext, OutputRecorder], Bridge]
+_Key = tuple[str, str]
+"""Caller and name."""
+_REMEMBERED = 1000
+"""Sessions without a sandbox that are kept in mind."""
 
 
 @dataclass
-class _Live:
+class _Session:
     """A named session. `lock` is held by the run that uses it; others wait in line."""
 
-    name: str
+    key: _Key
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     sandbox: Sandbox | None = None
     home: SessionHome | None = None
-    names: list[str] = field(default_factory=list[str])
+    variables: list[str] = field(default_factory=list[str])
+    noted: list[str] = field(default_factory=list[str])
+    """The variables that its folder on disk tells of."""
+    lost: str = ""
+    """What the next run must be told, once."""
     used: float = 0.0
+    runs: int = 0
+    """Runs that use it or stand in line for it."""
+
+    @property
+    def name(self) -> str:
+        return self.key[1]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its files outlive this process."""
+        return not self.name.startswith("@")
 
 
 class Sessions:
@@ -49,7 +71,11 @@ class Sessions:
         self._pool = pool
         self._homes = homes
         self._make_bridge = make_bridge
-        self._live: dict[str, _Live] = {}
+        self._sessions: dict[_Key, _Session] = {}
+        self._admission = asyncio.Lock()
+        self._run_ended = asyncio.Event()
+        self._fresh_slots = asyncio.Semaphore(settings.run_limit)
+        self._fresh_waiting = 0
         self._numbers = itertools.count(1)
         self._run_tag = secrets.token_hex(3)
         self._janitor: asyncio.Task[None] | None = None
@@ -63,134 +89,235 @@ class Sessions:
             self._janitor.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._janitor
-        sandboxes = [live.sandbox for live in self._live.values() if live.sandbox is not None]
-        self._live.clear()
-        await asyncio.gather(*(sandbox.close() for sandbox in sandboxes), return_exceptions=True)
+        # The pool owns every sandbox and ends those that are still in use.
+        self._sessions.clear()
 
-    async def run(
-        self,
-        code: str,
-        *,
-        session: str | None = None,
-        timeout: float | None = None,
-        heard: Callable[[Event], None] | None = None,
-    ) -> RunResult:
-        """Run a program. Its own errors, limits and crashes are in the result; cancelling this ends the program."""
-        limit = timeout or self._settings.sandbox.timeout
-        if session is None:
-            return await self._run_fresh(code, limit, heard)
-        live = self._live.setdefault(session, _Live(session))
-        async with live.lock:
-            live.used = time.monotonic()
-            if live.sandbox is None or not live.sandbox.alive:
-                await self._make_space(live)
-                live.sandbox = await self._open(live)
-                live.home = live.sandbox.home
+    async def run(self, code: str, run: RunContext) -> RunResult:
+        """Run a program. Its own errors, limits and crashes are in the result; cancelling this ends the program.
+
+        Raises LimitExceeded when the time is over before the program could begin.
+        """
+        if run.session is None:
+            return await self._run_fresh(code, run)
+        return await self._run_in_session(code, run, (run.caller, run.session))
+
+    # Runs without a session
+
+    async def _run_fresh(self, code: str, run: RunContext) -> RunResult:
+        async with self._fresh_slot(run):
+            sandbox = await self._taken(run)
+            keep = False
             try:
-                result = await self._run_in(live.sandbox, code, limit, heard, live)
+                result, _ = await self._run_in(sandbox, code, run)
+                if result.output_file is not None:
+                    # What was cut must stay readable: the home gets a name that the next run can use.
+                    name = f"run-{secrets.token_hex(4)}"
+                    home = self._homes.adopt(sandbox.home, run.caller, name)
+                    keep = home is not None
+                    result = _renamed(result, name)
+                return result
             finally:
-                live.used = time.monotonic()
-                if not live.sandbox.alive:
-                    live.sandbox = None
-            return result
+                self._pool.discard(sandbox, keep_home=keep)
 
-    async def _run_fresh(self, code: str, limit: float, heard: Callable[[Event], None] | None) -> RunResult:
-        sandbox = await self._pool.take()
-        keep = False
+    @contextlib.asynccontextmanager
+    async def _fresh_slot(self, run: RunContext) -> AsyncGenerator[None]:
+        """One of the runs that may be under way at once; the others wait in line, of which the length is bounded."""
+        limit = self._settings.run_limit
+        if self._fresh_slots.locked() and self._fresh_waiting >= self._settings.run_queue:
+            raise LimitExceeded(
+                f"{limit} runs are under way and {self._fresh_waiting} wait already; nothing was run.",
+                limit="run_queue",
+                hint="Try again shortly, or raise `run_limit` or `run_queue` in the settings.",
+            )
+        self._fresh_waiting += 1
         try:
-            result = await self._run_in(sandbox, code, limit, heard, None)
-            if result.output_file is not None:
-                # What was cut must stay readable: the home gets a name that the next run can use.
-                name = f"run-{secrets.token_hex(4)}"
-                self._homes.adopt(sandbox.home, name)
-                keep = True
-                result = _renamed(result, name)
-            return result
+            async with run.deadline.enforced(_not_started(run, f"{limit} other runs were under way")):
+                await self._fresh_slots.acquire()
         finally:
-            self._pool.discard(sandbox, keep_home=keep)
+            self._fresh_waiting -= 1
+        try:
+            yield
+        finally:
+            self._fresh_slots.release()
 
-    async def _open(self, live: _Live) -> Sandbox:
-        """A sandbox in the session's own home; a new session adopts the home of the sandbox it is given."""
-        home = live.home or self._homes.named(live.name)
-        if home is not None:
-            return await self._pool.start_in(home)
+    async def _taken(self, run: RunContext) -> Sandbox:
+        async with run.deadline.enforced(_not_started(run, "no sandbox was ready")):
+            return await self._pool.take()
+
+    # Runs in a session
+
+    async def _run_in_session(self, code: str, run: RunContext, key: _Key) -> RunResult:
+        session = self._sessions.setdefault(key, _Session(key))
+        session.runs += 1
+        try:
+            async with run.deadline.enforced(_not_started(run, "an earlier run of the session did not end")):
+                await session.lock.acquire()
+            try:
+                return await self._run_locked(code, run, session)
+            finally:
+                session.lock.release()
+        finally:
+            session.runs -= 1
+            session.used = time.monotonic()
+            self._run_ended.set()
+
+    async def _run_locked(self, code: str, run: RunContext, session: _Session) -> RunResult:
+        if session.sandbox is None or not session.sandbox.alive:
+            if session.sandbox is not None:
+                self._lose(session, "its sandbox ended between two runs")
+            async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
+                session.sandbox = await self._admit(session)
+        notice, session.lost = session.lost, ""
+        try:
+            result, done = await self._run_in(session.sandbox, code, run, session)
+        except BaseException:
+            self._lose(session, "its last run was cancelled")
+            raise
+        if done is not None and session.sandbox.alive:
+            self._remember(session, done.names)
+        elif result.error is not None:
+            self._lose(session, "")
+            gone, session.lost = session.lost, ""
+            text = f"{result.error}\n{gone}" if gone else str(result.error)
+            result = msgspec.structs.replace(result, error=msgspec.structs.replace(result.error, text=text))
+        return msgspec.structs.replace(result, notice=notice, session=_shown(session.name))
+
+    async def _admit(self, session: _Session) -> Sandbox:
+        """A sandbox in the session's own home, within the number that may live at once."""
+        async with self._admission:
+            while self._live(but=session) >= self._settings.session_limit:
+                self._run_ended.clear()
+                idle = [other for other in self._sessions.values() if other.sandbox and not other.runs]
+                if idle:
+                    await self._put_away(min(idle, key=lambda other: other.used), "it made space for other sessions")
+                else:
+                    await self._run_ended.wait()
+            # From here on it counts: the place is taken before the sandbox is there.
+            return await self._open(session)
+
+    def _live(self, but: _Session) -> int:
+        return sum(other.sandbox is not None for other in self._sessions.values() if other is not but)
+
+    async def _open(self, session: _Session) -> Sandbox:
+        """A new session adopts the home of the sandbox that it is given."""
+        caller, name = session.key
+        if session.home is None and session.is_kept:
+            session.home = self._homes.named(caller, name)
+            self._recall(session)
+        if session.home is not None:
+            return await self._pool.start_in(session.home)
         sandbox = await self._pool.take()
-        if not live.name.startswith("@"):
-            sandbox.home = self._homes.adopt(sandbox.home, live.name)
+        if session.is_kept:
+            home = self._homes.adopt(sandbox.home, caller, name)
+            if home is None:
+                # Another process has just made a session of this name: its files are the session's files.
+                self._pool.discard(sandbox)
+                session.home = self._homes.named(caller, name)
+                assert session.home is not None
+                return await self._pool.start_in(session.home)
+            sandbox.home = home
+        session.home = sandbox.home
         return sandbox
 
     async def _run_in(
-        self,
-        sandbox: Sandbox,
-        code: str,
-        limit: float,
-        heard: Callable[[Event], None] | None,
-        live: _Live | None,
-    ) -> RunResult:
+        self, sandbox: Sandbox, code: str, run: RunContext, session: _Session | None = None
+    ) -> tuple[RunResult, Done | None]:
         name = f"{self._run_tag}-{next(self._numbers)}.txt"
+
+        def on_text(text: str) -> None:
+            run.emit(Output(text))
+
         output = OutputRecorder(
-            sandbox.home.workspace,
-            name,
-            self._settings.output_chars,
-            (lambda text: heard(Output(text))) if heard is not None else None,
+            sandbox.home.workspace, name, self._settings.output_chars, on_text if run.on_event else None
         )
-        bridge = self._make_bridge(output, heard)
+        bridge = self._make_bridge(run, output)
         begun = time.perf_counter()
-        shown, value, error = "", None, ""
+        done: Done | None = None
+        error: RunError | None = None
         try:
-            done = await sandbox.run(code, bridge, limit)
-            shown, value, error = done.shown, done.value, done.error
-            if live is not None:
-                live.names = done.names
+            done = await sandbox.run(code, bridge, run.deadline, bridge.replies)
+            if done.error:
+                error = _program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
-            error = f"{type(problem).__name__}: {problem}{_lost(live)}"
+            error = RunError.of(problem)
+        shown = done.shown if done is not None else ""
+        value = done.value if done is not None else None
         text, file = output.finish(shown)
-        return RunResult(
-            success=not error,
+        result = RunResult(
+            success=error is None,
             output=text,
             value=value if value is not None else (shown or None),
-            error=within(error, self._settings.output_chars) or None,
+            error=error,
             execution_time_ms=round((time.perf_counter() - begun) * 1000, 3),
             tool_calls=bridge.calls,
-            session=live.name if live is not None else None,
+            session=None,
             truncated=file is not None,
             output_file=file,
         )
+        return result, done
 
-    async def _make_space(self, wanted: _Live) -> None:
-        """Close the least recently used sandbox when there are as many as allowed."""
-        open_ones = [live for live in self._live.values() if live.sandbox is not None and live is not wanted]
-        if len(open_ones) < self._settings.session_limit:
-            return
-        idle = sorted((live for live in open_ones if not live.lock.locked()), key=lambda live: live.used)
-        if not idle:
-            raise ToolfoldError(
-                f"All {self._settings.session_limit} sessions are busy.",
-                hint="Try again shortly, or raise `session_limit` in the settings.",
-            )
-        await self._shut(idle[0])
+    # What a session remembers, and loses
+
+    def _remember(self, session: _Session, variables: list[str]) -> None:
+        session.variables = variables
+        if session.is_kept and session.home is not None and variables != session.noted:
+            session.noted = variables
+            self._homes.remember(session.home, SessionState(*session.key, variables))
+
+    def _recall(self, session: _Session) -> None:
+        """What an earlier process left of it."""
+        state = self._homes.state(session.home) if session.home is not None else None
+        if state is not None and not session.lost:
+            session.variables = session.noted = state.variables
+            self._lose(session, "Toolfold was restarted")
+
+    def _lose(self, session: _Session, reason: str) -> None:
+        """Its sandbox is gone. The next run is told, if there was anything to lose."""
+        if session.sandbox is not None:
+            self._pool.discard(session.sandbox, keep_home=True)
+            session.sandbox = None
+        if session.variables:
+            names = ", ".join(session.variables[:8]) + (", …" if len(session.variables) > 8 else "")
+            what = f"Session {session.name!r} was" if session.is_kept else "The session was"
+            why = f" ({reason})" if reason else ""
+            session.lost = f"{what} restarted{why}: its variables ({names}) are gone, files in workspace/ are kept."
+            session.variables = []
+
+    async def _put_away(self, session: _Session, reason: str) -> None:
+        """End an idle session's sandbox. Its files stay, and so does what the next run must be told."""
+        async with session.lock:
+            sandbox = session.sandbox
+            self._lose(session, reason)
+            if sandbox is not None:
+                await sandbox.close()
 
     async def _close_idle(self) -> None:
+        idle = self._settings.session_idle
         while True:
-            await asyncio.sleep(min(60.0, self._settings.session_idle))
-            before = time.monotonic() - self._settings.session_idle
-            for live in list(self._live.values()):
-                if live.used < before and not live.lock.locked():
-                    await self._shut(live)
-                    self._live.pop(live.name, None)
-
-    async def _shut(self, live: _Live) -> None:
-        sandbox, live.sandbox = live.sandbox, None
-        if sandbox is not None:
-            await sandbox.close()
+            await asyncio.sleep(min(60.0, idle))
+            for session in list(self._sessions.values()):
+                if session.runs or time.monotonic() - session.used < idle:
+                    continue
+                if session.sandbox is not None:
+                    await self._put_away(session, f"it was not used for {idle:g} s")
+                elif session.is_kept and len(self._sessions) > _REMEMBERED and not session.runs:
+                    # What it must still be told stands on disk, among its variables.
+                    del self._sessions[session.key]
 
 
-def _lost(live: _Live | None) -> str:
-    if live is None:
-        return ""
-    names = f" ({', '.join(live.names[:8])}{', …' if len(live.names) > 8 else ''})" if live.names else ""
-    live.names = []
-    return f"\nSession {live.name!r} starts anew: its variables{names} are gone, files in workspace/ are kept."
+def _program_error(done: Done, budget: int) -> RunError:
+    """What the program raised. The guest wrote all of it, and the guest may lie; it is only ever shown."""
+    summary = done.error.strip().rpartition("\n")[2]
+    return RunError(code="program", message=within(summary, budget), text=within(done.error, budget))
+
+
+def _not_started(run: RunContext, reason: str) -> str:
+    return f"Nothing was run: {reason} within {run.deadline.seconds:g} s."
+
+
+def _shown(session: str | None) -> str | None:
+    """Inner names are not for people or models."""
+    return None if session is None or session.startswith("@") else session
 
 
 def _renamed(result: RunResult, session: str) -> RunResult:

@@ -30,6 +30,9 @@ LISTING_TIMES = 5
 """How many call timeouts a whole listing may take, with all its pages."""
 FATE_PATIENCE = 5.0
 WORDS = 600
+MAY_HAVE_RUN = "The call was sent and may have taken effect."
+NOT_SENT = "The call was not sent."
+REFUSED = "The server refused the call, so it had no effect."
 
 
 class Transport(Protocol):
@@ -104,29 +107,36 @@ class Connection:
         from mcp_types import HEADER_MISMATCH
 
         params = {"name": tool, "arguments": arguments}
+        what = f"tool `{tool}`"
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self.config.call_timeout
         try:
-            raw = await self._send("tools/call", params, self.config.call_timeout, tool, on_progress)
+            try:
+                raw = await self._send("tools/call", params, self.config.call_timeout, tool, on_progress)
+            except MCPError as error:
+                if error.code != HEADER_MISMATCH or not self.modern:
+                    raise
+                # Refused before it was run, because the headers follow a schema that has changed: read it, send again.
+                async with asyncio.timeout_at(deadline):
+                    await self.listing()
+                raw = await self._send("tools/call", params, deadline - clock(), tool, on_progress)
         except MCPError as error:
-            if error.code != HEADER_MISMATCH or not self.modern:
-                raise await self.explain(error, f"tool `{tool}`") from error
-            # Refused before it was run, because the headers follow a schema that has changed: read it, send again.
-            await self.listing()
-            raw = await self.request("tools/call", params, f"tool `{tool}`", name=tool, on_progress=on_progress)
+            raise await self.explain(error, what, MAY_HAVE_RUN) from error
+        except TimeoutError:
+            raise self._too_late(what, REFUSED) from None
         try:
             result = tool_result(raw, modern=self.modern)
         except NonsenseError as error:
-            raise UpstreamError(self.server, f"tool `{tool}` answered nonsense: {error}.") from None
+            raise UpstreamError(self.server, f"{what} answered nonsense: {error}.", hint=MAY_HAVE_RUN) from None
         self.answered = True
         return result
 
-    async def request(
-        self, method: str, params: dict[str, Any], what: str, *, name: str = "", on_progress: OnProgress | None = None
-    ) -> dict[str, Any]:
+    async def request(self, method: str, params: dict[str, Any], what: str, *, name: str = "") -> dict[str, Any]:
         """One request with the time of a call; every failure is an `UpstreamError` that says `what` it was for."""
         from mcp.shared.exceptions import MCPError
 
         try:
-            return await self._send(method, params, self.config.call_timeout, name, on_progress)
+            return await self._send(method, params, self.config.call_timeout, name)
         except MCPError as error:
             raise await self.explain(error, what) from error
 
@@ -150,7 +160,8 @@ class Connection:
         except NonsenseError as error:
             raise UpstreamError(self.server, f"answered nonsense: {error}.", hint=self._log_hint()) from None
         except TimeoutError:
-            raise UpstreamTimeout(self.server, "its list of tools did not end in time.") from None
+            seconds = f"{self.config.call_timeout * LISTING_TIMES:g} s ({LISTING_TIMES} times its `call_timeout`)"
+            raise UpstreamTimeout(self.server, f"its list of tools did not end within {seconds}.") from None
         if self.modern and self._remote:
             listing = self._mirror(listing, reader.problems)
         for problem in reader.problems:
@@ -192,6 +203,12 @@ class Connection:
             options["on_progress"] = _asynchronous(on_progress)
         try:
             return await self._dispatcher.send_raw_request(method, params, options)
+        except TimeoutError:
+            from mcp.shared.exceptions import MCPError
+            from mcp_types import REQUEST_TIMEOUT
+
+            # The SDK's clock starts after the request is written; a writer that waits has a limit of its own.
+            raise MCPError(code=REQUEST_TIMEOUT, message="The request timed out") from None
         except ValueError as error:
             raise InvalidArguments(f"The arguments cannot be sent as JSON: {error}") from None
 
@@ -213,29 +230,29 @@ class Connection:
                 headers |= mcp_param_headers(mirrored, cast("dict[str, Any]", params["arguments"]))
         return headers
 
-    async def explain(self, error: MCPError, what: str) -> UpstreamError:
-        """What an error of the protocol means to the person or program that asked."""
+    async def explain(self, error: MCPError, what: str, effect: str = "") -> UpstreamError:
+        """What an error of the protocol means to the person or program that asked for `what`.
+
+        `effect` says what is known about the effect of a request that was sent and not answered.
+        """
         from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
-        timeout = self.config.call_timeout
         if error.code == REQUEST_TIMEOUT and "timed out" in error.message:
-            return UpstreamTimeout(
-                self.server,
-                f"{what} did not answer within {timeout:g} s and was cancelled.",
-                hint="It may still have had an effect. `call_timeout` of the server moves the limit.",
-            )
+            return self._too_late(what, effect)
         if error.code == CONNECTION_CLOSED:
             # The cause is known a moment later than the end; a server may also send this code while it lives.
             await asyncio.wait({self.fate}, timeout=FATE_PATIENCE if self.over or self.closed else 0.5)
             if self.fate.done():
-                return self.ended(f"while {what} was running")
+                return self.ended(what, effect)
         if self._status == 404 and "ession" in error.message:
             self.leave()
             return UpstreamUnavailable(
-                self.server, "ended the session.", hint="The next call opens a new one; this one was not repeated."
+                self.server, "ended the session.", hint=f"{effect and REFUSED} The next call opens a new one.".strip()
             )
         if needs_authorization(self._status):
-            return unauthorized(self.server, self.config, self._status)
+            refused = unauthorized(self.server, self.config, self._status)
+            refused.hint = f"{effect and REFUSED} {refused.hint}".strip()
+            return refused
         message = readable(error.message, WORDS) or "no reason given"
         return UpstreamError(self.server, f"{what} failed: {message} (code {error.code})")
 
@@ -248,13 +265,19 @@ class Connection:
         """The last HTTP error, where there is such a thing."""
         return getattr(self.transport, "status", None)
 
-    def ended(self, when: str) -> UpstreamUnavailable:
-        """The error of whoever was waiting when the server went away."""
+    def _too_late(self, what: str, effect: str) -> UpstreamTimeout:
+        return UpstreamTimeout(
+            self.server,
+            f"{what} did not answer within {self.config.call_timeout:g} s (its `call_timeout`) and was cancelled.",
+            hint=f"{effect} If it needs longer, raise `call_timeout` of this server.".strip(),
+        )
+
+    def ended(self, what: str, effect: str) -> UpstreamUnavailable:
+        """The error of a request that was waiting for its answer when the server went away."""
         return UpstreamUnavailable(
             self.server,
-            f"the server {self.fate.result()} {when}.{said(self.transport)}",
-            hint=f"The next call starts it again; this one was not repeated, as it may have had an effect. "
-            f"{self._log_hint()}",
+            f"the server {self.fate.result()} while {what} was running.{said(self.transport)}",
+            hint=f"{effect} The next call starts the server again. {self._log_hint()}".strip(),
         )
 
     def _log_hint(self) -> str:

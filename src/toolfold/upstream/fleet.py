@@ -14,18 +14,16 @@ from typing import Any, Self
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
-from toolfold.upstream.connection import OnProgress, Transport
+from toolfold.upstream.connection import NOT_SENT, OnProgress, Transport
 from toolfold.upstream.health import Health
 from toolfold.upstream.keeper import Keeper
 from toolfold.upstream.processes.warden import Warden
 from toolfold.upstream.remote import open_remote
 from toolfold.upstream.results import NonsenseError, prompt_messages, resource_parts
 from toolfold.upstream.serverlog import ServerLog
+from toolfold.upstream.starts import StartQueue
 from toolfold.upstream.stdio import MESSAGE_LIMIT, open_stdio
 
-STARTS_AT_ONCE = 8
-PATIENCE = 5.0
-"""Seconds after which a server that is still starting no longer counts among those that start at once."""
 CLOSE_TIMEOUT = 8.0
 
 
@@ -33,7 +31,7 @@ class Fleet:
     """Connections to all upstreams.
 
     `on_listing` is told what a server offers whenever the server says that it changed. A message of more than
-    `message_limit` bytes ends the connection that it came by.
+    `message_limit` bytes ends the connection that it came by. `starts` limits how many servers start at once.
     """
 
     def __init__(
@@ -43,7 +41,11 @@ class Fleet:
         log_dir: Path,
         on_listing: Callable[[Listing], None] | None = None,
         message_limit: int = MESSAGE_LIMIT,
+        starts: StartQueue | None = None,
     ) -> None:
+        starts = starts or StartQueue()
+        self.servers = servers
+        self.on_listing = on_listing
         self._log_dir = log_dir
         self._message_limit = message_limit
         self._warden = Warden(log_dir)
@@ -53,10 +55,15 @@ class Fleet:
                 config,
                 log := ServerLog(log_dir, name),
                 partial(self._open, config, log),
-                on_listing,
+                starts,
+                self._announce,
             )
             for name, config in servers.items()
         }
+
+    def _announce(self, listing: Listing) -> None:
+        if self.on_listing is not None:
+            self.on_listing(listing)
 
     def _open(self, config: ServerConfig, log: ServerLog) -> AbstractAsyncContextManager[Transport]:
         if config.transport == "stdio":
@@ -99,15 +106,33 @@ class Fleet:
     async def call(
         self, server: str, tool: str, arguments: dict[str, Any], *, on_progress: OnProgress | None = None
     ) -> ToolResult:
-        """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered; a tool's own failure
-        is an answer (`is_error`). Cancelling the call cancels it at the server."""
+        """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered, with whether the call
+        may have taken effect; a tool's own failure is an answer (`is_error`). Cancelling the call cancels it at the
+        server. A start takes at most the server's `start_timeout` and the call itself its `call_timeout`."""
         keeper = self._keeper(server)
-        connection = keeper.connection or await keeper.connected()
+        connection = keeper.connection
+        if connection is None:
+            try:
+                connection = await keeper.connected()
+            except UpstreamError as error:
+                message = error.message.removeprefix(f"{server}: ")
+                raise type(error)(server, message, hint=f"{NOT_SENT} {error.hint}".strip()) from error
         return await connection.call(tool, arguments, on_progress)
 
-    async def listing(self, server: str) -> Listing:
-        """Everything the server offers now, asked afresh."""
-        return await self._keeper(server).listing()
+    async def listing(self, server: str, *, background: bool = False, now: bool = False) -> Listing:
+        """Everything the server offers now, asked afresh.
+
+        A start in the `background` comes after those that a caller waits for. `now` starts the server even if its
+        last failure is too recent for an ordinary call to try again.
+        """
+        return await self._keeper(server).listing(background=background, now=now)
+
+    def hurry(self, server: str) -> None:
+        """A caller waits for this server: a start in the queue goes first, and the next call may start it at once."""
+        self._keeper(server).hurry()
+
+    def log_file(self, server: str) -> Path:
+        return self._keeper(server).log_file
 
     async def listings(
         self, servers: Iterable[str] | None = None
@@ -115,31 +140,16 @@ class Fleet:
         """The listings of these servers (or of all), side by side, each as soon as it is there."""
         names = list(dict.fromkeys(self._keepers if servers is None else servers))
         finished: asyncio.Queue[tuple[str, Listing | UpstreamError]] = asyncio.Queue()
-        slots = asyncio.Semaphore(STARTS_AT_ONCE)
 
         async def ask(name: str) -> None:
             try:
-                finished.put_nowait((name, await self.listing(name)))
+                finished.put_nowait((name, await self.listing(name, background=True)))
             except UpstreamError as error:
                 finished.put_nowait((name, error))
             except Exception as error:
                 finished.put_nowait((name, UpstreamError(name, f"could not be listed: {error!r}")))
 
-        async def ask_in_turn(name: str) -> None:
-            async with slots:
-                asking = asyncio.create_task(ask(name))
-                try:
-                    # One that hangs gives its place to the next, so that it delays nobody for long.
-                    await asyncio.wait({asking}, timeout=PATIENCE)
-                except asyncio.CancelledError:
-                    asking.cancel()
-                    raise
-            try:
-                await asking
-            finally:
-                asking.cancel()
-
-        tasks = [asyncio.create_task(ask_in_turn(name)) for name in names]
+        tasks = [asyncio.create_task(ask(name)) for name in names]
         try:
             for _ in names:
                 yield await finished.get()

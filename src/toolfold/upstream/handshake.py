@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from toolfold.definitions import OWN_NAME
+
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
     from mcp.shared.exceptions import MCPError
@@ -23,8 +25,6 @@ PROBE_SHARE = 1 / 6
 AUTO_SHARE = 1 / 2
 """Of the same time, what the whole attempt with a probe may take; the rest is for the one without."""
 POLL = 0.05
-OWN_NAME = "toolfold"
-"""How our gateway names itself to its clients. The config cannot tell: an address says nothing of who answers there."""
 
 
 class ProbeHarmedError(Exception):

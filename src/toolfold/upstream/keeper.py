@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import cast
 
 from toolfold.config.settings import ServerConfig
@@ -29,6 +30,7 @@ from toolfold.upstream.handshake import Era, IncompatibleError, OurselvesError, 
 from toolfold.upstream.health import Health, State
 from toolfold.upstream.remote import RefusedError, needs_authorization
 from toolfold.upstream.serverlog import ServerLog, readable
+from toolfold.upstream.starts import StartQueue, Turn
 from toolfold.upstream.stdio import CannotStartError
 
 FIRST_DELAY = 0.5
@@ -46,39 +48,49 @@ class Keeper:
         config: ServerConfig,
         log: ServerLog,
         opener: Opener,
-        on_listing: Callable[[Listing], None] | None,
+        starts: StartQueue,
+        on_listing: Callable[[Listing], None],
     ) -> None:
         self.server = server
         self.config = config
         self.connection: Connection | None = None
         self._log = log
         self._opener = opener
+        self._starts = starts
+        self._turn: Turn | None = None
         self._on_listing = on_listing
         self._opening: asyncio.Task[Connection] | None = None
         self._lives: set[asyncio.Task[None]] = set()
         self._era: Era = "legacy" if config.transport == "sse" else "auto"
         self._failures = 0
         self._retry_at = 0.0
-        self._starts = 0
+        self._started = 0
         self._last_error = ""
         self._problems: tuple[str, ...] = ()
         self._closed = False
 
-    async def connected(self) -> Connection:
-        """The live connection, started if there is none. Everyone who waits shares the one start."""
+    async def connected(self, *, background: bool = False, now: bool = False) -> Connection:
+        """The live connection, started if there is none. Everyone who waits shares the one start.
+
+        A start in the `background` comes after those that a caller waits for. `now` starts the server even if its
+        last failure is too recent for an ordinary call to try again.
+        """
         if self.connection is not None:
             return self.connection
         if self._closed:
             raise UpstreamUnavailable(self.server, "is closed.")
         if self._opening is None:
             wait = self._retry_at - time.monotonic()
-            if wait > 0:
+            if wait > 0 and not now:
                 raise UpstreamUnavailable(
                     self.server,
                     f"is down and will be tried again in {max(wait, 0.1):.1f} s. {self._last_error}",
                 )
-            self._opening = asyncio.create_task(self._open(), name=f"start {self.server}")
+            self._turn = Turn(urgent=not background)
+            self._opening = asyncio.create_task(self._open(self._turn), name=f"start {self.server}")
             self._opening.add_done_callback(self._opened)
+        elif not background:
+            self.hurry()
         opening = self._opening
         try:
             # A caller that gives up must not stop the start that others wait for.
@@ -89,27 +101,39 @@ class Keeper:
                 raise UpstreamUnavailable(self.server, "was closed before it had started.") from None
             raise
 
+    def hurry(self) -> None:
+        """A caller waits for this server: a start in the queue goes first, and the next call may start it at once."""
+        self._retry_at = 0.0
+        if self._turn is not None:
+            self._starts.hurry(self._turn)
+
     def _opened(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None
+        self._turn = None
         if not task.cancelled():
             task.exception()
 
-    async def _open(self) -> Connection:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.config.start_timeout
+    async def _open(self, turn: Turn) -> Connection:
         try:
-            try:
-                return await self._attempt(self._era, deadline)
-            except ProbeHarmedError as harm:
-                self._log.note(f"{harm}; starting it again in the older way")
-            connection = await self._attempt("legacy", deadline)
-            self._era = "legacy"
-            return connection
+            if self.config.transport != "stdio":
+                return await self._start()
+            async with self._starts.wait_for(turn):
+                return await self._start()
         except UpstreamError as error:
             self._failures += 1
             self._retry_at = time.monotonic() + _delay(self._failures)
             self._last_error = error.message.removeprefix(f"{self.server}: ")
             raise
+
+    async def _start(self) -> Connection:
+        deadline = asyncio.get_running_loop().time() + self.config.start_timeout
+        try:
+            return await self._attempt(self._era, deadline)
+        except ProbeHarmedError as harm:
+            self._log.note(f"{harm}; starting it again in the older way")
+        connection = await self._attempt("legacy", deadline)
+        self._era = "legacy"
+        return connection
 
     async def _attempt(self, era: Era, deadline: float) -> Connection:
         opened: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
@@ -161,7 +185,7 @@ class Keeper:
     def _ready(self, connection: Connection) -> None:
         self.connection = connection
         connection.on_leave = self._let_go
-        self._starts += 1
+        self._started += 1
         self._last_error = ""
 
     def _let_go(self) -> None:
@@ -186,14 +210,12 @@ class Keeper:
     async def _attend(self, connection: Connection) -> None:
         """Until the end, read the list again whenever the server says that it changed."""
         relisting: asyncio.Task[None] | None = None
-        following: asyncio.Task[None] | None = None
-        if self._on_listing is not None:
-            following = asyncio.create_task(follow_changes(connection))
+        following = asyncio.create_task(follow_changes(connection))
         try:
             while not (connection.leaving or connection.over):
-                if connection.stale and self._on_listing is not None and (relisting is None or relisting.done()):
+                if connection.stale and (relisting is None or relisting.done()):
                     connection.stale = False
-                    relisting = asyncio.create_task(self._relist(connection, self._on_listing))
+                    relisting = asyncio.create_task(self._relist(connection))
                 await connection.wake.wait()
                 connection.wake.clear()
         finally:
@@ -202,17 +224,17 @@ class Keeper:
                     task.cancel()
             await asyncio.gather(*(task for task in (relisting, following) if task), return_exceptions=True)
 
-    async def _relist(self, connection: Connection, on_listing: Callable[[Listing], None]) -> None:
+    async def _relist(self, connection: Connection) -> None:
         try:
-            on_listing(await self._listing(connection))
+            self._on_listing(await self._listing(connection))
         except Exception as error:
             self._log.note(f"the changed list was not taken over: {error!r}")
         # A server that announces changes without end is asked once in a while.
         await asyncio.sleep(RELIST_SPACING)
         connection.wake.set()
 
-    async def listing(self) -> Listing:
-        return await self._listing(await self.connected())
+    async def listing(self, *, background: bool = False, now: bool = False) -> Listing:
+        return await self._listing(await self.connected(background=background, now=now))
 
     async def _listing(self, connection: Connection) -> Listing:
         listing, problems = await connection.listing()
@@ -229,10 +251,10 @@ class Keeper:
             case CannotStartError(hint=hint):
                 return UpstreamUnavailable(self.server, str(error), hint=hint)
             case TimeoutError():
-                seconds = f"{self.config.start_timeout:g} s"
+                seconds = self.config.start_timeout
                 return UpstreamUnavailable(
                     self.server,
-                    f"did not answer the handshake within {seconds}.{words}",
+                    f"did not answer the handshake within {seconds:g} s (its `start_timeout`).{words}",
                     hint=f"If it is only slow, raise its `start_timeout`. {log}",
                 )
             case OurselvesError():
@@ -264,6 +286,10 @@ class Keeper:
             self.connection.leave()
         return list(self._lives)
 
+    @property
+    def log_file(self) -> Path:
+        return self._log.path
+
     def health(self) -> Health:
         connection = self.connection
         wait = self._retry_at - time.monotonic() if self._last_error else 0.0
@@ -280,7 +306,7 @@ class Keeper:
             log_file=self._log.path,
             protocol_version=connection.version if connection else "",
             pid=connection.transport.pid if connection else None,
-            restarts=max(0, self._starts - 1),
+            restarts=max(0, self._started - 1),
             last_error=self._last_error,
             retry_in=round(max(0.0, wait), 1) if state == "backoff" else 0.0,
             problems=self._problems,

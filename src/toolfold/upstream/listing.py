@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import msgspec
+
 from toolfold.definitions import (
     Listing,
     PromptArgument,
@@ -19,7 +21,11 @@ from toolfold.definitions import (
 from toolfold.upstream.results import NonsenseError
 
 PAGES = 1_000
+"""Pages that are read of one list."""
 ENTRIES = 100_000
+"""Entries that are kept of one list."""
+LISTING_BYTES = 32 * 1024**2
+"""Bytes, as JSON, that are kept of everything one server lists. The largest real server we know sends 2 MB."""
 PROBLEMS = 50
 
 Request = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -31,6 +37,7 @@ class ListingReader:
     def __init__(self, server: str, request: Request) -> None:
         self._server = server
         self._request = request
+        self._bytes_left = LISTING_BYTES
         self.problems: list[str] = []
 
     async def read(self, *, instructions: str, tools: bool, resources: bool, prompts: bool) -> Listing:
@@ -83,17 +90,29 @@ class ListingReader:
             page = raw.get(key)
             if not isinstance(page, list):
                 raise NonsenseError(f"{method} was answered without a list of {key}")
-            found.extend(cast("list[Any]", page))
+            if not self._keep(cast("list[Any]", page), found):
+                self._problem(f"{method} sent too much; {len(found)} entries were kept")
+                return found
             cursor = raw.get("nextCursor")
             if not isinstance(cursor, str):
                 return found
-            if cursor in cursors or len(found) > ENTRIES:
+            if cursor in cursors:
                 self._problem(f"{method} never ends; {len(found)} entries were kept")
-                return found[:ENTRIES]
+                return found
             cursors.add(cursor)
             params = {"cursor": cursor}
         self._problem(f"{method} has more than {PAGES} pages; {len(found)} entries were kept")
         return found
+
+    def _keep(self, page: list[Any], found: list[Any]) -> bool:
+        """Add a page's entries to `found`; False when the limit on entries or bytes cut it short."""
+        for entry in page:
+            size = _size(entry)
+            if len(found) >= ENTRIES or size > self._bytes_left:
+                return False
+            self._bytes_left -= size
+            found.append(entry)
+        return True
 
     def _tools(self, entries: list[Any]) -> list[ToolDefinition]:
         tools: dict[str, ToolDefinition] = {}
@@ -190,6 +209,14 @@ class _Details:
 
     def sequence(self, key: str) -> list[Any]:
         return self._get(key, list) or []
+
+
+def _size(entry: Any) -> int:
+    """Bytes of an entry as JSON."""
+    try:
+        return len(msgspec.json.encode(entry))
+    except (UnicodeEncodeError, TypeError, RecursionError):
+        return len(repr(entry))
 
 
 def _string(entry: Any, key: str) -> str:

@@ -8,11 +8,14 @@ error answer, so that the caller learns of it now and not when its time is up.
 from __future__ import annotations
 
 import re
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+
+from toolfold.schema.large import LARGE, uncollected
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
@@ -34,6 +37,7 @@ class Lines:
         self._size = 0
         self.ready: deque[bytes] = deque()
         self.ready_bytes = 0
+        """Memory that the lines in `ready` take, with what an object costs: a flood of short lines is one too."""
 
     def feed(self, chunk: bytes) -> None:
         head, newline, rest = chunk.partition(b"\n")
@@ -54,7 +58,7 @@ class Lines:
 
     def pop(self) -> bytes:
         line = self.ready.popleft()
-        self.ready_bytes -= len(line)
+        self.ready_bytes -= sys.getsizeof(line)
         return line
 
     def _keep(self, part: bytes) -> None:
@@ -71,7 +75,7 @@ class Lines:
         self._size = 0
         if line := line.strip(_WHITESPACE):
             self.ready.append(line)
-            self.ready_bytes += len(line)
+            self.ready_bytes += sys.getsizeof(line)
 
 
 class Parser:
@@ -104,7 +108,7 @@ class Parser:
 
     def _read(self, line: bytes) -> list[SessionMessage] | None:
         try:
-            value = self._decode(line)
+            value = self._decode(line) if len(line) < LARGE else _decode_large(line)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return self._read_strictly(line)
         if isinstance(value, list):
@@ -148,6 +152,43 @@ class Parser:
     def _failed(self, number: int | str) -> SessionMessage:
         data = self._error_data(code=BROKEN_ANSWER, message="the answer is not a valid JSON-RPC message")
         return self._message(self._error(jsonrpc="2.0", id=number, error=data))
+
+
+def encoded(message: Any) -> bytes:
+    """A message as it is sent. What programs send may be large, and the SDK's own way takes many times as long."""
+    fields = {name: getattr(message, name) for name in message.model_fields_set}
+    try:
+        return msgspec.json.encode(fields)
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+        # Unset, not none: JSON-RPC forbids `"params": null`.
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+
+class _Answer(msgspec.Struct):
+    """A large answer, of which only the outer layers are decoded."""
+
+    jsonrpc: str
+    id: int | str
+    result: dict[str, msgspec.Raw]
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+
+
+def _decode_large(line: bytes) -> Any:
+    """Structured content stays as it is (`msgspec.Raw`): the program that asked for it decodes it, at its own cost."""
+    with uncollected():
+        try:
+            answer = _decode_answer(line)
+        except msgspec.DecodeError:
+            return msgspec.json.decode(line)
+        result: dict[str, Any] = {
+            key: value if key == "structuredContent" else msgspec.json.decode(value)
+            for key, value in answer.result.items()
+        }
+        if "structuredContent" in result and bytes(result["structuredContent"]) == b"null":
+            result["structuredContent"] = None
+        return {"jsonrpc": answer.jsonrpc, "id": answer.id, "result": result}
 
 
 BROKEN_ANSWER = -32700

@@ -140,5 +140,5 @@ async def open_remote(config: ServerConfig, log: ServerLog, *, limit: int) -> As
                 raise RefusedError(response.status_code)
             events = aiter(httpx2.EventSource(response, max_event_size=limit))
             reader = EventReader(events, Parser(log.junk))
-            transport.carry(reader, PostWriter(client, await reader.endpoint(config.url)))
+            transport.carry(reader, PostWriter(client, await reader.endpoint(config.url), config.call_timeout))
             yield transport

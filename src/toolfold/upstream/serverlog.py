@@ -23,6 +23,17 @@ def readable(text: str, limit: int) -> str:
     return text if len(text) <= limit else "…" + text[-limit:]
 
 
+_PART = r"[^\s:'\"`“”/\\]*"
+_FOLDERS = re.compile(
+    rf"(?<![\w:/\\.])(?:(?:file://)?/{_PART}/|~/|[A-Za-z]:\\)(?:{_PART}[/\\])*",
+)
+
+
+def without_paths(text: str) -> str:
+    """The same text with each absolute path cut to its last part: where things lie here is no business of a model."""
+    return _FOLDERS.sub("", text)
+
+
 class ServerLog:
     def __init__(self, folder: Path, server: str) -> None:
         # A server's name is the person's, not ours: it may hold a slash.

@@ -5,6 +5,7 @@ The SDK's own one ends the connection at the first event over 1 MiB, and that li
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Self
@@ -66,11 +67,12 @@ class EventReader(Stream):
 
 
 class PostWriter(Stream):
-    """Sends each message with a request of its own."""
+    """Sends each message with a request of its own, which may take `timeout` seconds."""
 
-    def __init__(self, client: httpx2.AsyncClient, endpoint: str) -> None:
+    def __init__(self, client: httpx2.AsyncClient, endpoint: str, timeout: float) -> None:
         self._client = client
         self._endpoint = endpoint
+        self._timeout = timeout
 
     async def send(self, item: SessionMessage) -> None:
         import anyio
@@ -79,7 +81,8 @@ class PostWriter(Stream):
         content = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         headers = {"content-type": "application/json"}
         try:
-            response = await self._client.post(self._endpoint, content=content, headers=headers)
+            async with asyncio.timeout(self._timeout):
+                response = await self._client.post(self._endpoint, content=content, headers=headers)
             response.raise_for_status()
         except httpx2.HTTPError as error:
             raise anyio.BrokenResourceError from error

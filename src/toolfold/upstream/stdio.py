@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from toolfold.config.settings import ServerConfig
-from toolfold.upstream.messages import Lines, MessageTooLongError, Parser
+from toolfold.upstream.messages import Lines, MessageTooLongError, Parser, encoded
 from toolfold.upstream.processes.warden import Exit, StartRefusedError, Ward, Warden
 from toolfold.upstream.serverlog import ServerLog
 
@@ -36,7 +36,9 @@ OUTBOX_LIMIT = 64 * 1024**2
 """Bytes that may wait for a server that does not read its stdin."""
 EXIT_PATIENCE = 1.0
 """Seconds between the end of stdout and the news of the process's end."""
-MESSAGES_PER_TURN = 32
+LINES_PER_TURN = 32
+JUNK_LINES = 10_000
+"""Lines before the first message after which the command is taken for something other than an MCP server."""
 
 
 class CannotStartError(Exception):
@@ -75,7 +77,8 @@ class MessageReader(Stream):
         self._waiter: asyncio.Future[None] | None = None
         self._listening = False
         self.over = False
-        self._delivered = 0
+        self._lines_read = 0
+        self._understood = False
         self.reason = ""
         self.on_end: Callable[[], None] = lambda: None
         self._listen()
@@ -138,13 +141,18 @@ class MessageReader(Stream):
     async def __anext__(self) -> SessionMessage:
         while True:
             if self._messages:
-                self._delivered += 1
-                if self._delivered % MESSAGES_PER_TURN == 0:
-                    # A flood of messages must not keep the loop from everything else.
-                    await asyncio.sleep(0)
                 return self._messages.popleft()
             if self._lines.ready:
                 self._messages.extend(self._parser.parse(self._lines.pop()))
+                self._understood = self._understood or bool(self._messages)
+                self._lines_read += 1
+                if self._lines_read % LINES_PER_TURN == 0:
+                    # A flood of messages, or of what is none, must not keep the loop from everything else.
+                    await asyncio.sleep(0)
+                if self._lines_read >= JUNK_LINES and not self._understood:
+                    self.reason = f"sent {JUNK_LINES:,} lines and no MCP message"
+                    self._lines.ready.clear()
+                    self._finish()
                 continue
             if self.over:
                 await self._explain()
@@ -186,8 +194,7 @@ class MessageWriter(Stream):
 
         if self._fd < 0:
             raise anyio.ClosedResourceError
-        # Unset, not none: JSON-RPC forbids `"params": null`.
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        line = encoded(item.message) + b"\n"
         if self._outbox:
             if self._waiting > OUTBOX_LIMIT:
                 raise anyio.BrokenResourceError

@@ -12,7 +12,7 @@ from typing import Protocol
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.sandbox.exits import in_words, readable
-from toolfold.sandbox.processes import Processes
+from toolfold.sandbox.processes import Processes, Sleep
 from toolfold.sandbox.walls import cgroup
 
 IN_MEMORY = ("/tmp", "/dev/shm")  # noqa: S108 - the sandbox's own
@@ -56,9 +56,8 @@ class BubblewrapCell:
         self._group: cgroup.Cgroup | None = None
         self._held = frozenset[str]()
         self._processes: Processes | None = None
+        self._sleep: Sleep | None = None
         self._budget = float("inf")
-        self._paused = False
-        self._paused_at = 0.0
         self._broken: LimitExceeded | None = None
 
     async def enclose(self, cgroups: cgroup.Cgroups | None) -> None:
@@ -133,28 +132,21 @@ class BubblewrapCell:
     # Supervision
 
     def begin(self, seconds: float) -> None:
+        self.resume()
         tree = self._tree()
-        if self._paused:
-            self.resume()
         if "cpu" not in self._held and tree is not None:
             self._budget = tree.use(self._settings.memory).cpu + seconds * self._settings.cpu
 
     def pause(self) -> None:
-        tree = self._tree()
-        if tree is not None:
-            tree.stop()
-            self._paused = True
-            self._paused_at = tree.use(self._settings.memory).cpu
+        if self._tree() is not None and self._sleep is not None:
+            self._sleep.pause()
 
     def resume(self) -> None:
-        tree = self._tree()
-        if tree is not None:
-            tree.resume()
-        self._paused = False
+        if self._sleep is not None:
+            self._sleep.resume()
 
-    def restless(self) -> bool:
-        tree = self._tree()
-        return self._paused and tree is not None and tree.use(self._settings.memory).cpu > self._paused_at + 0.1
+    def still(self) -> bool:
+        return self._sleep is not None and self._sleep.still()
 
     def pids(self) -> list[int]:
         tree = self._tree()
@@ -189,6 +181,7 @@ class BubblewrapCell:
             return None
         if self._processes is None and self._open_first() is not None and self._first is not None:
             self._processes = Processes(self._first[0], IN_MEMORY)
+            self._sleep = Sleep(self._processes, self._group.freezer if self._group is not None else None)
         return self._processes
 
 

@@ -21,7 +21,7 @@ from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.container.cell import ContainerCell
 from toolfold.sandbox.container.engine import ContainerEngine
 from toolfold.sandbox.container.image import Image, find_image, import_runtime
-from toolfold.sandbox.container.leftovers import Lease
+from toolfold.sandbox.container.leftovers import Lease, mark
 from toolfold.sandbox.protocol import GUEST_HOME, SessionHome, Tell, to_nobody
 from toolfold.sandbox.runtime import prepare
 from toolfold.sandbox.walls import identity, seccomp
@@ -155,7 +155,7 @@ class Container:
         for key, value in self.image.environment.items():
             command += ["--env", f"{key}={value}"]
         options = {
-            "name": name,
+            "mark": mark(name),
             "environment": {**_ENVIRONMENT, **self.image.environment},
             "limits": self._limits(),
             "message": self._settings.message,

@@ -18,8 +18,10 @@ from typing import IO
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.sandbox.container.engine import ContainerEngine
+from toolfold.sandbox.container.leftovers import mark
 from toolfold.sandbox.exits import exit_code, in_words
-from toolfold.sandbox.processes import Processes
+from toolfold.sandbox.processes import Processes, Sleep
+from toolfold.sandbox.walls.cgroup import freezer_within
 
 _RECORD = struct.Struct(">cI")
 _OUTPUT, _CHANNEL, _OUT_OF_MEMORY = b"o", b"c", b"m"
@@ -59,6 +61,7 @@ class ContainerCell:
         self._broken: LimitExceeded | None = None
         self._budget = float("inf")
         self._processes: Processes | None = None
+        self._sleep: Sleep | None = None
         self._tasks = [asyncio.create_task(work) for work in (self._deliver(), self._listen())]
 
     def kill(self) -> None:
@@ -84,7 +87,7 @@ class ContainerCell:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
-            self._processes = None
+            self._processes = self._sleep = None
             for end in (self.channel, self._inner, self._output, self._printed):
                 end.close()
         return self._ending(self._process.returncode or 0)
@@ -157,7 +160,7 @@ class ContainerCell:
         if kind == _CHANNEL:
             if not self._started:
                 self._started = True
-                self._processes = await asyncio.to_thread(_find_processes, self._name)
+                await asyncio.to_thread(self._find_processes)
             await _send(self._inner, data)
         elif kind == _OUTPUT:
             if not self._started:
@@ -179,6 +182,13 @@ class ContainerCell:
 
     # Supervision: where the container's processes are processes of this machine
 
+    def _find_processes(self) -> None:
+        """Called when the guest has said its first word, and no program has run yet."""
+        first = _first_process(self._name)
+        if first is not None:
+            self._processes = Processes(first, ())
+            self._sleep = Sleep(self._processes, freezer_within(first, self._processes.pids()))
+
     def begin(self, seconds: float) -> None:
         self.resume()
         if self._processes is not None and not self._engine.holds_limits:
@@ -186,15 +196,15 @@ class ContainerCell:
             self._budget = used + seconds * self._settings.cpu
 
     def pause(self) -> None:
-        if self._processes is not None:
-            self._processes.stop()
+        if self._sleep is not None:
+            self._sleep.pause()
 
     def resume(self) -> None:
-        if self._processes is not None:
-            self._processes.resume()
+        if self._sleep is not None:
+            self._sleep.resume()
 
-    def restless(self) -> bool:
-        return False
+    def still(self) -> bool:
+        return self._sleep is None or self._sleep.still()
 
     def pids(self) -> list[int]:
         return self._processes.pids() if self._processes is not None else []
@@ -249,20 +259,20 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _find_processes(name: str) -> Processes | None:
-    """The container's process tree, where it is on this machine and not in an engine's virtual one.
+def _first_process(name: str) -> int | None:
+    """The container's first process, where it is on this machine and not in an engine's virtual one.
 
-    Its first process has the container's name among its arguments and is number 1 in a namespace of its own, which no
-    program can make itself.
+    It has the container's mark among its arguments and is number 1 in a namespace of its own, which no program can
+    make itself.
     """
-    mark = f'"name": "{name}"'.encode()
+    marked = f'"mark": "{mark(name)}"'.encode()
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            if mark not in (path / "cmdline").read_bytes():
+            if marked not in (path / "cmdline").read_bytes():
                 continue
             numbers = next(line for line in (path / "status").read_text().splitlines() if line.startswith("NSpid:"))
         except (OSError, StopIteration):
             continue
         if len(numbers.split()) > 2 and numbers.split()[-1] == "1":
-            return Processes(int(path.name), ())
+            return int(path.name)
     return None

@@ -22,7 +22,7 @@ _FORMAT = 2
 """Goes up when the same folder is packed in another way."""
 _LABEL = "toolfold.runtime"
 _KEPT = 4
-_GUEST = Path(__file__).parent / "guest"
+_GUEST = Path(__file__).parents[1] / "guest"
 _FLAGS = ("-I", "-B", "-X", "utf8")
 
 

@@ -1,7 +1,10 @@
 """One control group per sandbox, where this process may make them: memory, processes and processor of the whole tree.
 
-Version 2 (a delegated subtree) and version 1 (root) alike. Where none can be made, `find` says so, and the backend
-measures the tree from outside instead.
+Version 2 (a delegated subtree) and version 1 (root) alike. Where none can be made, `find_cgroups` says so, and the
+backend measures the tree from outside instead.
+
+A group of version 2 can also be frozen: nothing in it runs, whatever it does or is sent, until it is thawed. Version 1
+has a freezer too, which is not used: what is frozen there cannot be killed, and would outlive a host that was.
 """
 
 from __future__ import annotations
@@ -62,11 +65,12 @@ class _Hierarchy:
 
 
 class Cgroups:
-    """Where groups are made. `holds` names the controllers that are really enforced."""
+    """Where groups are made. `holds` names the controllers that are really enforced; `freezes` says what it says."""
 
     def __init__(self, hierarchies: list[_Hierarchy]) -> None:
         self._hierarchies = hierarchies
         self.holds = frozenset[str]().union(*(hierarchy.controllers for hierarchy in hierarchies))
+        self.freezes = any(hierarchy.unified for hierarchy in hierarchies)
         self._mark = f"{_PREFIX}{os.getpid()}-{_born(os.getpid())}"
 
     def create(self, bounds: Bounds) -> Cgroup:
@@ -102,11 +106,49 @@ class Cgroups:
         return removed
 
 
+class Freezer:
+    """Makes everything in a group of version 2 stand still, from outside."""
+
+    def __init__(self, group: Path) -> None:
+        self._freeze = str(group / "cgroup.freeze")
+        self._events = str(group / "cgroup.events")
+
+    def freeze(self) -> None:
+        """Begin to; `frozen` tells when it is done, which is usually within a fraction of a millisecond."""
+        self._write(b"1")
+
+    def thaw(self) -> None:
+        self._write(b"0")
+
+    def frozen(self) -> bool:
+        with contextlib.suppress(OSError):
+            return b"frozen 1" in _read(self._events)
+        return False
+
+    def _write(self, value: bytes) -> None:
+        # The group may be gone already, and with it everything that was in it.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._freeze, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, value)
+            finally:
+                os.close(descriptor)
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+
+
 class Cgroup:
-    """One sandbox's group, in every hierarchy that it needs."""
+    """One sandbox's group, in every hierarchy that it needs. `freezer` is None where the kernel has none for it."""
 
     def __init__(self, paths: list[Path]) -> None:
         self._paths = paths
+        self.freezer = next((Freezer(path) for path in paths if (path / "cgroup.freeze").exists()), None)
         self._events: int | None = None
         for file in (path / name for path in paths for name in ("memory.events", "memory.oom_control")):
             with contextlib.suppress(OSError):
@@ -157,7 +199,7 @@ def _remove(paths: list[Path]) -> bool:
 
 
 def find_cgroups(proc: Path = Path("/proc/self")) -> Cgroups | None:
-    """The places in which we can make groups that limit memory, or None."""
+    """The places in which we can make groups that limit memory or can be frozen, or None."""
     try:
         own = _own_groups((proc / "cgroup").read_text())
         mounts = _mounts((proc / "mountinfo").read_text())
@@ -171,13 +213,15 @@ def find_cgroups(proc: Path = Path("/proc/self")) -> Cgroups | None:
         if path is None or not missing:
             continue
         here = point / os.path.relpath(path, root) if path.startswith(root) else point
-        found = _version_two(here, missing) if mounted == {""} else _version_one(here, mounted & missing)
+        if mounted == {""}:
+            found = _version_two(here, missing) or _freezer_only(here)
+        else:
+            found = _version_one(here, mounted & missing)
         if found is not None:
             hierarchies.append(found)
             missing -= found.controllers
-    if "memory" in missing:
-        return None
-    return Cgroups(hierarchies)
+    found_groups = Cgroups(hierarchies)
+    return found_groups if found_groups.freezes or "memory" in found_groups.holds else None
 
 
 def _own_groups(text: str) -> dict[str, str]:
@@ -237,6 +281,50 @@ def _empty_own(own: Path, wanted: set[str]) -> _Hierarchy | None:
     except OSError:
         return None
     return _Hierarchy(own, unified=True, controllers=frozenset(available))
+
+
+def _freezer_only(own: Path) -> _Hierarchy | None:
+    """Groups below our own that limit nothing: version 2 beside version 1, or without controllers handed to us."""
+    trial = own / f"{_PREFIX}trial-{secrets.token_hex(4)}"
+    try:
+        if not os.access(own / "cgroup.procs", os.W_OK):
+            return None
+        trial.mkdir()
+        try:
+            works = (trial / "cgroup.freeze").exists()
+        finally:
+            trial.rmdir()
+    except OSError:
+        return None
+    return _Hierarchy(own, unified=True, controllers=frozenset()) if works else None
+
+
+def freezer_within(first: int, pids: list[int]) -> Freezer | None:
+    """A group for `pids` below the one that an engine has made for process `first`, if we may make it.
+
+    The first process stays outside: it must notice when the host is gone. What `pids` start stays inside. The engine
+    removes the group together with its own.
+    """
+    try:
+        own = _own_groups(Path("/proc/self/cgroup").read_text()).get("")
+        theirs = _own_groups(Path(f"/proc/{first}/cgroup").read_text()).get("")
+        mounts = _mounts(Path("/proc/self/mountinfo").read_text())
+    except (OSError, ValueError):
+        return None
+    # An engine without groups of version 2 leaves its containers in a group that others are in as well.
+    if own is None or theirs is None or Path(own).is_relative_to(theirs):
+        return None
+    for mounted, root, point in mounts:
+        if mounted == {""} and theirs.startswith(root):
+            group = point / os.path.relpath(theirs, root) / f"{_PREFIX}guest"
+            try:
+                group.mkdir()
+                for pid in pids:
+                    (group / "cgroup.procs").write_text(str(pid))
+            except OSError:
+                return None
+            return Freezer(group) if (group / "cgroup.freeze").exists() else None
+    return None
 
 
 def _born(pid: int) -> str:

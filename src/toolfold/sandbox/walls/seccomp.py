@@ -41,7 +41,7 @@ _DONE = _errno(0)
 _ALLOWED = """
 # Read and write what is open already.
 read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek sendfile
-close close_range dup dup2 dup3 fcntl flock
+close close_range dup dup2 dup3 flock
 # Look at files; the mounts and Landlock decide which.
 stat fstat lstat newfstatat statx statfs fstatfs access faccessat faccessat2 readlink readlinkat
 getdents getdents64 getcwd chdir fchdir
@@ -49,7 +49,7 @@ getdents getdents64 getcwd chdir fchdir
 rmdir rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat truncate ftruncate umask
 utime utimes utimensat futimesat
 # Databases flush their files.
-fsync fdatasync sync_file_range fadvise64 readahead
+fsync fdatasync sync_file_range
 # Memory of one's own.
 brk mmap munmap mprotect mremap madvise mincore msync membarrier mseal
 # Programs and threads: subprocess, multiprocessing, threading.
@@ -77,7 +77,7 @@ getrlimit setrlimit getrusage
 # Facts about the machine, and randomness.
 sysinfo uname getrandom
 # Talking on the channel, and on a pair of sockets made inside.
-sendto recvfrom shutdown getsockname getpeername getsockopt
+shutdown getsockname getpeername
 # Giving up rights is always welcome.
 landlock_create_ruleset landlock_add_rule landlock_restrict_self
 """
@@ -124,6 +124,8 @@ setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr
     _DONE: """
 # Flushing the disks of the whole machine: say yes, and do nothing.
 sync syncfs
+# Hints about what to keep in memory: the runtime's files are shared with every other sandbox.
+fadvise64 readahead
 """,
 }
 
@@ -149,7 +151,14 @@ _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*: user, pid, net, ipc, uts, cgroup, mo
 # Asking whether a descriptor is a terminal, how much waits in it, and its flags. No terminal can be typed into.
 _IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _NAME_AND_FACTS = (1, 2, 3, 15, 16, 21, 23, 27, 29, 30, 38, 39, 40, 0x53564D41)  # PR_* that only describe oneself
-_BUFFER_SIZES = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF, and the two that force it
+# F_*: duplicating, flags, record locks, reading a pipe's size. A lease delays whoever opens the file outside, a
+# notification watches them, and a larger pipe is taken from the user's other programs.
+_FILE_CONTROLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
+# SO_*: type, error, buffer sizes, keep-alive, linger, timeouts, domain, protocol. A socket filter would be kernel code.
+_SOCKET_FACTS = (2, 3, 4, 7, 8, 9, 13, 20, 21, 30, 38, 39, 66, 67)
+_SOCKET_SETTINGS = (2, 9, 13, 20, 21, 66, 67)
+_SEND = 0x40 | 0x80 | 0x4000 | 0x8000  # MSG_DONTWAIT, MSG_EOR, MSG_NOSIGNAL, MSG_MORE
+_RECEIVE = 0x2 | 0x20 | 0x40 | 0x100  # MSG_PEEK, MSG_TRUNC, MSG_DONTWAIT, MSG_WAITALL
 _REGISTERS = (0x1001, 0x1002, 0x1003, 0x1004)  # ARCH_SET_GS, ARCH_SET_FS, ARCH_GET_FS, ARCH_GET_GS
 
 
@@ -161,6 +170,16 @@ def _creating(flags: int | None, mode: int) -> tuple[tuple[_Rule, ...], int]:
 
 def _only(argument: int, *values: int, otherwise: int = _REFUSED) -> tuple[tuple[_Rule, ...], int]:
     return (((_Test(argument, _WORD, values),), _ALLOW),), otherwise
+
+
+def _without(argument: int, bits: int, otherwise: int = _errno(errno.EOPNOTSUPP)) -> tuple[tuple[_Rule, ...], int]:
+    """Allowed unless one of `bits` is set."""
+    return (((_Test(argument, bits),), otherwise),), _ALLOW
+
+
+def _socket_option(names: tuple[int, ...]) -> tuple[tuple[_Rule, ...], int]:
+    """Only these, and only of the level SOL_SOCKET."""
+    return (((_Test(1, _WORD, (1,)), _Test(2, _WORD, names)), _ALLOW),), _REFUSED
 
 
 def _node(mode: int) -> tuple[tuple[_Rule, ...], int]:
@@ -187,11 +206,15 @@ _CHECKED: dict[str, tuple[tuple[_Rule, ...], int]] = {
     "prctl": _only(0, *_NAME_AND_FACTS),
     "arch_prctl": _only(0, *_REGISTERS, otherwise=_errno(errno.EINVAL)),
     "personality": _only(0, _WORD),
+    "fcntl": _only(1, *_FILE_CONTROLS, otherwise=_errno(errno.EINVAL)),
     "prlimit64": _only(0, 0),
     # asyncio wakes itself through a pair of stream sockets. Datagrams could be addressed to anybody.
     "socketpair": ((((_Test(0, _WORD, (1,)), _Test(1, 0xF, (1,))), _ALLOW),), _NO_ACCESS),
-    # What lies in a socket is the kernel's memory: nobody makes more home there.
-    "setsockopt": ((((_Test(1, _WORD, (1,)), _Test(2, _WORD, _BUFFER_SIZES)), _REFUSED),), _ALLOW),
+    "sendto": _without(3, _WORD & ~_SEND),
+    "recvfrom": _without(3, _WORD & ~_RECEIVE),
+    # What lies in a socket is the kernel's memory: buffers stay as small as they are.
+    "setsockopt": _socket_option(_SOCKET_SETTINGS),
+    "getsockopt": _socket_option(_SOCKET_FACTS),
     "socket": ((((_Test(0, _WORD, (2, 10)),), _NO_NETWORK),), _NO_ACCESS),
 }
 

@@ -86,8 +86,8 @@ def serve(options: dict[str, Any], descriptor: int) -> NoReturn:
         try:
             channel.send({"t": "done", **done, "names": _names(programs)}, last=True)
         except ValueError:
-            short = {"error": done["error"], "names": _names(programs), "shown": _TOO_LARGE}
-            channel.send({"t": "done", **short}, last=True)
+            done.pop("value", None)
+            channel.send({"t": "done", **done, "names": _names(programs), "shown": _TOO_LARGE}, last=True)
 
 
 def main() -> None:

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 _HEADER = struct.Struct(">I")
+MAX_VALUES = 200_000
+"""Values in one message that the host takes; `sandbox/frames.py` counts them the same way."""
 
 
 class ToolError(Exception):
@@ -115,6 +117,8 @@ class Channel:
         data = _encode(frame).encode("utf-8", "replace")
         if len(data) > self.longest:
             raise ValueError(f"{len(data):,} bytes in one message; the limit is `sandbox.message` ({self.longest:,})")
+        if len(data) > MAX_VALUES and _values(data) > MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES:,} values in one message; send them in several calls")
         with self._send_lock:
             if not self._listening:
                 raise ToolError(_ENDED["error"]["message"], code="ended")
@@ -240,6 +244,12 @@ class Channel:
         waiter = self._waiting.get(frame["id"])
         if waiter is not None:
             waiter.put(frame)
+
+
+def _values(data: bytes) -> int:
+    """What stands between strings counts: commas, and what opens a list or an object."""
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    return sum(part.count(b",") + part.count(b"[") + part.count(b"{") for part in bare)
 
 
 def parse(text: str) -> Any:

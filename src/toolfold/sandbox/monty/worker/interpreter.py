@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import re
@@ -14,8 +13,9 @@ from typing import Any
 import pydantic_monty as monty
 
 from toolfold.sandbox.guest.toolfold_guest.channel import ToolError
-from toolfold.sandbox.guest.toolfold_guest.program import describe as describe_python
+from toolfold.sandbox.guest.toolfold_guest.failure import describe as describe_python
 from toolfold.sandbox.guest.toolfold_guest.program import present
+from toolfold.sandbox.guest.toolfold_guest.source import parse
 from toolfold.sandbox.monty.worker import source
 from toolfold.sandbox.monty.worker.errors import describe
 from toolfold.sandbox.monty.worker.functions import Function, Functions
@@ -98,7 +98,7 @@ class Interpreter:
     async def run(self, code: str, say: Callable[[str], None]) -> dict[str, Any]:
         """Execute and describe how it ended: `value`, `shown`, `error`, `names`."""
         try:
-            tree = ast.parse(code, "program.py")
+            tree, code = parse(code, "program.py")
         except (SyntaxError, ValueError) as problem:
             return self._ended(describe_python(problem, "program.py"))
         except (RecursionError, MemoryError):

@@ -1,0 +1,131 @@
+"""What every guard and bridge knows of one run: whose it is, how long it may take, who listens, how to ask a person.
+
+A context is made at the edge (gateway, command line, library) and passed down. Nothing about a run is found by a global
+or a context variable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field
+
+from toolfold.errors import InvalidRequest, LimitExceeded
+from toolfold.guards.events import Event, Question, Reply
+
+LOCAL_CALLER = "local"
+"""The one caller of a stdio client, of the command line, and of a library that names no other."""
+LONGEST_PAUSE = 3600.0
+"""Seconds for which one run's clock may stand still in total; after that it goes on whatever is being decided."""
+
+Ask = Callable[[Question], Awaitable[Reply]]
+_log = logging.getLogger("toolfold")
+
+
+class Deadline:
+    """A run's time limit. It starts when the run is asked for, stands still while paused, and always fires."""
+
+    def __init__(self, seconds: float, *, longest_pause: float = LONGEST_PAUSE) -> None:
+        if isinstance(seconds, bool) or not seconds > 0 or seconds == float("inf"):
+            raise InvalidRequest(f"A timeout must be a positive number of seconds, not {seconds!r}.")
+        self.seconds = seconds
+        self._left = seconds
+        self._pause_left = longest_pause
+        self._pauses = 0
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._timers: set[asyncio.Timeout] = set()
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until it fires if nobody pauses it any more; never negative."""
+        self._count()
+        return max(0.0, self._left)
+
+    @property
+    def is_paused(self) -> bool:
+        self._count()
+        return self._pauses > 0 and self._pause_left > 0
+
+    @contextlib.contextmanager
+    def paused(self) -> Generator[None]:
+        """Stop the clock, as for a person who decides. Pauses may overlap; it goes on when the last one ends."""
+        self._count()
+        self._pauses += 1
+        self._reschedule()
+        try:
+            yield
+        finally:
+            self._count()
+            self._pauses -= 1
+            self._reschedule()
+
+    @contextlib.asynccontextmanager
+    async def enforced(self, message: str) -> AsyncGenerator[None]:
+        """Raise LimitExceeded, with this message, if the time is over before the block ends."""
+        timer = asyncio.timeout_at(self._when())
+        try:
+            async with timer:
+                self._timers.add(timer)
+                try:
+                    yield
+                finally:
+                    self._timers.discard(timer)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            raise LimitExceeded(message, limit="sandbox.timeout") from None
+
+    def _count(self) -> None:
+        """Charge the time since the last look to the run, or to its pauses as far as they may last."""
+        now = self._loop.time()
+        passed, self._since = now - self._since, now
+        if self._pauses:
+            paused = min(passed, self._pause_left)
+            self._pause_left -= paused
+            passed -= paused
+        self._left -= passed
+
+    def _when(self) -> float:
+        self._count()
+        return self._loop.time() + self._left + (self._pause_left if self._pauses else 0.0)
+
+    def _reschedule(self) -> None:
+        when = self._when()
+        for timer in self._timers:
+            if not timer.expired():
+                timer.reschedule(when)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One run. Guards find it at `call.run`."""
+
+    caller: str
+    session: str | None
+    deadline: Deadline
+    language: str = "python"
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the host application gave with the run (`context=`): for example the user's id."""
+    on_event: Callable[[Event], None] | None = None
+    asker: Ask | None = None
+    """How a person is asked; None where there is nobody to ask."""
+
+    def emit(self, event: Event) -> None:
+        """Tell the listener, if there is one. A listener that fails does not fail the run."""
+        if self.on_event is not None:
+            try:
+                self.on_event(event)
+            except Exception:
+                _log.exception("a listener failed on %s", type(event).__name__)
+
+    async def ask(self, question: Question) -> Reply:
+        """Ask the person responsible for this run; its clock stands still meanwhile. With nobody to ask it is "no"."""
+        if self.asker is None:
+            return "no"
+        with self.deadline.paused():
+            return await self.asker(question)

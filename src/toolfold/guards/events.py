@@ -1,0 +1,136 @@
+"""What happens during a run, as small values to `match` on, and the result it ends with."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from toolfold.errors import ToolfoldError
+
+CallKind = Literal["tool", "resource", "prompt"]
+"""The three ways to an upstream."""
+
+Reply = Literal["once", "run", "session", "no"]
+"""A person's answer: this call, all like it in this run, all like it in this session, or none."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call to an upstream. Emitted when it begins, with `ok` None, and again with the outcome; `id` pairs the two.
+
+    `tool` is the tool's name, the resource's URI or the prompt's name, by `kind`. In a result's list `arguments` is
+    None where they were too large to keep.
+    """
+
+    id: str
+    server: str
+    tool: str
+    kind: CallKind = "tool"
+    arguments: dict[str, Any] | None = None
+    ok: bool | None = None
+    ms: float = 0.0
+    error: str = ""
+
+
+class RunError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a run failed. `str(error)` is what the model reads; the fields tell a limit from a bug from a refusal."""
+
+    code: str
+    """`program`, `syntax`, `tool`, `limit`, `sandbox_died`, …: see the table in docs/library.md."""
+    message: str
+    hint: str = ""
+    line: int | None = None
+    """The program's line, where there is one."""
+    text: str = ""
+    """Message and hint as the model reads them, with the program's own lines where an exception passed them."""
+
+    @classmethod
+    def of(cls, problem: ToolfoldError) -> RunError:
+        """An error of ours as a result carries it."""
+        text = f"{type(problem).__name__}: {problem}"
+        return cls(code=problem.code, message=problem.message, hint=problem.hint, text=text)
+
+    def __str__(self) -> str:
+        return self.text or f"{self.message} {self.hint}".strip()
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended. `output` is what the program printed, then the last expression's value."""
+
+    success: bool
+    output: str = ""
+    value: Any = None
+    error: RunError | None = None
+    notice: str = ""
+    """What happened to the session since its last run, told once: for example that its variables are gone."""
+    execution_time_ms: float = 0.0
+    tool_calls: list[ToolCall] = []
+    session: str | None = None
+    truncated: bool = False
+    output_file: str | None = None
+
+    @property
+    def text(self) -> str:
+        """One compact block for the model: the output, and the error when there is one. Nothing twice."""
+        parts = [self.notice] if self.notice else []
+        if self.output.strip():
+            parts.append(self.output.rstrip("\n"))
+        elif self.error is None:
+            parts.append("(finished; nothing printed. print() what you need.)")
+        if self.error is not None:
+            parts.append(f"ERROR\n{self.error}")
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Text that the program printed."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the program, or a tool that it called, says it is."""
+
+    text: str
+    fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a person is asked during a run. `call` names the call that waits for the answer, if one does."""
+
+    text: str
+    call: str = ""
+
+
+@dataclass(frozen=True)
+class ApprovalRequest:
+    """A question that waits for the first `approve` or `deny`; the run's clock stands still meanwhile."""
+
+    question: Question
+    reply: asyncio.Future[Reply] = field(repr=False)
+
+    def approve(self, scope: Literal["once", "run", "session"] = "once") -> bool:
+        """Whether this was the answer; False when it was answered, or given up, before."""
+        return self._answer(scope)
+
+    def deny(self) -> bool:
+        return self._answer("no")
+
+    def _answer(self, reply: Reply) -> bool:
+        if self.reply.done():
+            return False
+        self.reply.set_result(reply)
+        return True
+
+
+@dataclass(frozen=True)
+class Finished:
+    result: RunResult
+
+
+Event = Output | Progress | ToolCall | ApprovalRequest | Finished

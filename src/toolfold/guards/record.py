@@ -1,0 +1,86 @@
+"""Every call is recorded, with how it ended, and told to whoever listens to the run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+from toolfold.definitions import ToolResult
+from toolfold.errors import ToolfoldError
+from toolfold.guards.events import ToolCall
+from toolfold.guards.guard import Call, Proceed
+
+_ERROR_CHARS = 200
+_KEPT_CHARS = 2_000
+_KEPT_VALUES = 100
+"""Arguments larger than these are told while the call runs, and not kept in the result."""
+
+
+class Record:
+    """One per run. `calls` is what the run's result lists, in the order in which the calls ended."""
+
+    def __init__(self) -> None:
+        self.calls: list[ToolCall] = []
+
+    async def __call__(self, call: Call, proceed: Proceed) -> ToolResult:
+        listened = call.run.on_event is not None
+        if listened:
+            call.run.emit(
+                ToolCall(id=call.id, kind=call.kind, server=call.server, tool=call.name, arguments=call.arguments)
+            )
+        begun = time.perf_counter()
+        error = ""
+        try:
+            result = await proceed(call)
+            if result.is_error:
+                error = "the tool reported an error"
+            return result
+        except ToolfoldError as problem:
+            error = problem.message
+            raise
+        except asyncio.CancelledError:
+            error = "cancelled"
+            raise
+        except Exception as problem:
+            error = type(problem).__name__
+            raise
+        finally:
+            record = ToolCall(
+                id=call.id,
+                kind=call.kind,
+                server=call.server,
+                tool=call.name,
+                arguments=call.arguments if _is_small(call.arguments) else None,
+                ok=not error,
+                ms=round((time.perf_counter() - begun) * 1000, 3),
+                error=error[:_ERROR_CHARS],
+            )
+            self.calls.append(record)
+            if listened:
+                call.run.emit(record)
+
+
+def _is_small(arguments: dict[str, Any]) -> bool:
+    """Whether so little is in them that ten thousand of their kind may be kept."""
+    pending: list[Any] = [arguments]
+    values = chars = 0
+    while pending:
+        value = pending.pop()
+        values += 1
+        if isinstance(value, str):
+            chars += len(value)
+        elif isinstance(value, dict):
+            items = cast("dict[str, Any]", value)
+            if values + len(items) > _KEPT_VALUES:
+                return False
+            chars += sum(map(len, items))
+            pending.extend(items.values())
+        elif isinstance(value, list):
+            entries = cast("list[Any]", value)
+            if values + len(entries) > _KEPT_VALUES:
+                return False
+            pending.extend(entries)
+        if values > _KEPT_VALUES or chars > _KEPT_CHARS:
+            return False
+    return True
