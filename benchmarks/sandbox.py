@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import clones
 from benchmarks.report import Figure
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable, ToolfoldError
@@ -106,6 +107,7 @@ async def measure(data_dir: Path, rounds: int, progress: Callable[[str], None]) 
                     figures += await _backend(candidate, title, Path(folder), rounds, base)
                 except (SandboxUnavailable, ToolfoldError) as error:
                     progress(f"{name} does not run here: {error}")
+        figures += await clones.measure(data_dir, Path(folder), rounds, progress)
     return figures
 
 

@@ -10,6 +10,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import sys
 
 TYPE_CHECKING = False  # importing typing costs milliseconds; type checkers know the name
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from .program import Programs
 
 _HOME = "/agent"
+_WAITING = 0.003
+"""Seconds without a program after which there is time for a rehearsal."""
 _ERROR_CHARS = 20_000
 _TOO_LARGE = "<the last value is too large to be sent; the limit is `sandbox.message`>"
 
@@ -54,8 +57,18 @@ def load() -> None:
     del sys.modules["ssl"]
 
 
-def serve(options: dict[str, Any], descriptor: int) -> NoReturn:
-    """Give up what is left to give up, and run programs. Ends by SystemExit when the host closes the channel."""
+def freeze() -> None:
+    """What is there by now is never garbage: keep the collector away, which writes into what it looks at."""
+    gc.collect()
+    gc.freeze()
+
+
+def serve(options: dict[str, Any], descriptor: int, *, rehearse: bool = False) -> NoReturn:
+    """Give up what is left to give up, and run programs. Ends by SystemExit when the host closes the channel.
+
+    `rehearse` is for a process that shares its memory with others: it makes the pages that every program writes to its
+    own while it waits for the first one.
+    """
     from . import confine, program
     from .channel import open_channel
 
@@ -72,10 +85,9 @@ def serve(options: dict[str, Any], descriptor: int) -> NoReturn:
     programs = program.Programs()
     confine.restrict_files((f"{_HOME}/workspace", f"{_HOME}/skills", "/tmp"))  # noqa: S108 - the sandbox's own
     confine.limit(options.get("limits", {}))
-    # What is imported so far is never garbage: keep the collector, and copy-on-write pages, away from it.
-    gc.collect()
-    gc.freeze()
     channel.send({"t": "ready"}, last=True)
+    if rehearse and not select.select([descriptor], [], [], _WAITING)[0]:
+        programs.rehearse()
     while True:
         order = channel.next_order()
         if order["t"] != "run":
@@ -94,4 +106,5 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     keep_only(0, 1, 2, options["channel"])
     load()
+    freeze()
     serve(options, options["channel"])

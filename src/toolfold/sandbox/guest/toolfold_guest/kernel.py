@@ -38,10 +38,21 @@ class _CloneArguments(ctypes.Structure):
     ]
 
 
-class _Filter(ctypes.Structure):
+class _Program(ctypes.Structure):
     """`struct sock_fprog`."""
 
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+_WRITE = os.O_WRONLY | os.O_CLOEXEC
+_handle = ctypes.c_int(-1)
+_wanted = _CloneArguments(
+    flags=_NEW_USER | _NEW_PIDS | _NEW_MOUNTS | _NEW_NET | _NEW_IPC | _NEW_NAMES | _WITH_HANDLE,
+    pidfd=ctypes.addressof(_handle),
+    exit_signal=signal.SIGCHLD,
+)
+_wanted_pointer = ctypes.byref(_wanted)
+_wanted_size = ctypes.c_size_t(ctypes.sizeof(_wanted))
 
 
 def _call(name: str, *arguments: object) -> int:
@@ -61,23 +72,20 @@ def clone() -> tuple[int, int]:
     Python is not told, as `os.fork` does it: a zygote has one thread, so no lock can be held by one that the copy does
     not have. The guest, which the copy makes by `os.fork`, gets all of that: locks, thread ids, random numbers.
     """
-    handle = ctypes.c_int(-1)
-    flags = _NEW_USER | _NEW_PIDS | _NEW_MOUNTS | _NEW_NET | _NEW_IPC | _NEW_NAMES | _WITH_HANDLE
-    wanted = _CloneArguments(flags=flags, pidfd=ctypes.addressof(handle), exit_signal=signal.SIGCHLD)
-    pid = _libc.syscall(_CLONE3, ctypes.byref(wanted), ctypes.c_size_t(ctypes.sizeof(wanted)))
+    pid = _libc.syscall(_CLONE3, _wanted_pointer, _wanted_size)
     if pid < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"clone3: {os.strerror(number)}")
-    return pid, handle.value if pid else -1
+    return pid, _handle.value if pid else -1
 
 
 def map_user(pid: int, inside: int, outside: int) -> None:
     """Say who the user `inside` of a clone's user namespace is out here, and the group likewise. Nobody else exists."""
-    pair = f"{inside} {outside} 1"
-    for name, line in (("setgroups", "deny"), ("uid_map", pair), ("gid_map", pair)):
-        descriptor = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+    pair = b"%d %d 1" % (inside, outside)
+    for name, line in ((b"setgroups", b"deny"), (b"uid_map", pair), (b"gid_map", pair)):
+        descriptor = os.open(b"/proc/%d/%b" % (pid, name), _WRITE)
         try:
-            os.write(descriptor, line.encode())
+            os.write(descriptor, line)
         finally:
             os.close(descriptor)
 
@@ -134,8 +142,19 @@ def drop_capabilities() -> None:
     _call("capset", header, (ctypes.c_uint32 * 6)())
 
 
-def filter_calls(program: bytes) -> None:
-    """No new privileges by running a program, and only the system calls that `program` (BPF) lets through."""
+def no_new_privileges() -> None:
+    """Running a program never gives rights: no set-uid, no file capabilities. A filter needs it."""
     _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    rules = _Filter(len(program) // 8, program)
-    _call("prctl", _SET_SECCOMP, _FILTER, ctypes.byref(rules), 0, 0)
+
+
+class Filter:
+    """A system-call filter (BPF), made ready once; `install` puts this process and all that it starts behind it."""
+
+    def __init__(self, program: bytes) -> None:
+        self._rules = _Program(len(program) // 8, program)
+        self._arguments = (_SET_SECCOMP, _FILTER, ctypes.byref(self._rules), 0, 0)
+
+    def install(self) -> None:
+        if _libc.prctl(*self._arguments):
+            number = ctypes.get_errno()
+            raise OSError(number, f"seccomp: {os.strerror(number)}")

@@ -14,7 +14,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import gc
 import json
 import os
 import signal
@@ -41,6 +40,9 @@ _REPLY = struct.Struct("=i")
 _ENDING = struct.Struct("=i")
 """How the guest ended: its exit code, or the signal's number, negative."""
 _CHANNEL, _STATUS = 3, 4
+_GIVEN = struct.Struct("=3i")
+_SPACE = socket.CMSG_SPACE(_GIVEN.size)
+_FAMILY, _KIND, _SOCKET, _RIGHTS = int(socket.AF_UNIX), int(socket.SOCK_STREAM), socket.SOL_SOCKET, socket.SCM_RIGHTS
 _WARM_UP = "import asyncio\nprint('warm')\nawait asyncio.gather(asyncio.sleep(0))\n[1]"
 _TEMPORARY = kernel.NO_SETUID | kernel.NO_DEVICES
 
@@ -52,24 +54,22 @@ def main() -> None:
     boot.load()
     _warm_up()
     kernel.new_session_keyring()
-    rules = control.recv(1 << 20)
-    # What is there by now is never garbage: the collector writes into what it looks at, and every page that a clone
-    # writes to is a page of its own.
-    gc.collect()
-    gc.freeze()
+    rules = kernel.Filter(control.recv(1 << 20))
+    boot.freeze()
     # The kernel reaps clones by itself. How one ended is told by the clone, on its own pipe.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     control.send(b"ready")
     while True:
-        request, descriptors, _, _ = socket.recv_fds(control, _REQUEST.size, 3)
+        request, given, _, _ = control.recvmsg(_REQUEST.size, _SPACE)
         if not request:
             return
-        (user,) = _REQUEST.unpack(request)
-        if _clone(user, descriptors[0]) == 0:
+        channel, output, status = _GIVEN.unpack(given[0][2])
+        if _clone(_REQUEST.unpack(request)[0], channel) == 0:
             control.detach()
-            _be_the_clone(options, rules, *descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
+            _be_the_clone(options, rules, channel, output, status)
+        os.close(channel)
+        os.close(output)
+        os.close(status)
 
 
 def _warm_up() -> None:
@@ -90,46 +90,50 @@ def _warm_up() -> None:
 
 def _clone(user: int, channel: int) -> int:
     """0 in the clone. In the zygote the host is told the clone's handle, or why there is none."""
-    pid, handles, problem = -1, list[int](), 0
+    pid, handle, problem = -1, -1, 0
     try:
         pid, handle = kernel.clone()
         if pid == 0:
             return 0
-        handles.append(handle)
         kernel.map_user(pid, _USER, user)
     except OSError as error:
         problem = error.errno or errno.EPERM
-    # A host that gave up has closed the channel, and the clone has ended by that, perhaps before it was mapped.
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(channel)) as host:
-        socket.send_fds(host, [_REPLY.pack(problem)], [] if problem else handles)
-    if problem and pid > 0:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-    for handle in handles:
+    host = socket.SocketType(_FAMILY, _KIND, 0, channel)
+    try:
+        if problem:
+            host.send(_REPLY.pack(problem))
+        else:
+            host.sendmsg([_REPLY.pack(0)], [(_SOCKET, _RIGHTS, _REPLY.pack(handle))])
+    except OSError:
+        pass  # A host that gave up has closed the channel, and the clone ends by that.
+    host.detach()
+    if handle >= 0:
+        if problem:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.close(handle)
     return pid
 
 
-def _be_the_clone(options: dict[str, Any], rules: bytes, channel: int, output: int, status: int) -> NoReturn:
+def _be_the_clone(options: dict[str, Any], rules: kernel.Filter, channel: int, output: int, status: int) -> NoReturn:
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _take_descriptors(channel, output, status)
-        with socket.socket(fileno=os.dup(_CHANNEL)) as host:
-            _mount_root(host)
-            if host.recv(1) != b"g":
-                os._exit(1)
+        _mount_root()
+        if os.read(_CHANNEL, 1) != b"g":
+            os._exit(1)
         # In the control group now.
         kernel.new_cgroup_namespace()
         kernel.drop_capabilities()
+        kernel.no_new_privileges()
         os.setsid()
+        # The kernel keeps signals from process 1 that it has no handler for, whoever inside sends them.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         guest = os.fork()
         if guest == 0:
             _be_the_guest(options, rules)
-        kernel.filter_calls(rules)
-        # The kernel keeps signals from process 1 that it has no handler for, whoever inside sends them.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for descriptor in (0, 1, 2, _CHANNEL):
-            os.close(descriptor)
+        # From here on as little as possible: every page that is written to is kept for as long as the sandbox lives.
+        rules.install()
+        os.closerange(0, _STATUS)
         os.write(_STATUS, _ENDING.pack(_wait(guest)))
         os._exit(0)
     except BaseException as error:  # a clone that cannot start must say why
@@ -147,14 +151,18 @@ def _take_descriptors(channel: int, output: int, status: int) -> None:
     boot.keep_only(0, 1, 2, _CHANNEL, _STATUS)
 
 
-def _mount_root(host: socket.socket) -> None:
+def _mount_root() -> None:
     """Leave the zygote's view for the sandbox's own: the same root for all, with a home that is told here.
 
     The order's paths are used where they were received, and wiped: no copy of them is made in this memory.
     """
     order = (ctypes.c_char * (2 * _PATH))()
-    if host.recv_into(order, len(order), socket.MSG_WAITALL) != len(order):
-        os._exit(1)
+    received = 0
+    while received < len(order):
+        more = os.readv(_CHANNEL, [memoryview(order)[received:]])
+        if not more:
+            os._exit(1)
+        received += more
     kernel.become(_USER)
     kernel.set_readable(readable=False)
     # Nothing that is mounted outside later appears in here.
@@ -169,17 +177,19 @@ def _mount_root(host: socket.socket) -> None:
         kernel.mount(source, _ROOT + folder, None, kernel.BIND)
     ctypes.memset(order, 0, len(order))
     kernel.change_root(_ROOT)
-    with open("/proc/sys/user/max_user_namespaces", "w") as limit:  # noqa: PTH123 - pathlib is not worth its import
-        limit.write("0")
+    limit = os.open("/proc/sys/user/max_user_namespaces", os.O_WRONLY)
+    os.write(limit, b"0")
+    os.close(limit)
 
 
-def _be_the_guest(options: dict[str, Any], rules: bytes) -> NoReturn:
+def _be_the_guest(options: dict[str, Any], rules: kernel.Filter) -> NoReturn:
     try:
         os.close(_STATUS)
         # Programs look at themselves in /proc; process 1 stays closed to them.
         kernel.set_readable(readable=True)
-        kernel.filter_calls(rules)
-        boot.serve(options, _CHANNEL)
+        rules.install()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        boot.serve(options, _CHANNEL, rehearse=True)
     except SystemExit as stop:
         os._exit(stop.code if isinstance(stop.code, int) else 0)
     except BaseException as error:  # a guest that cannot start must say why
