@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.arena import Listener
-from tests.zygote_lab import Lab, first_process, is_running, lab_around, value, zygote_of
+from tests.zygote_lab import Lab, Watching, first_process, is_running, lab_around, value, zygote_of
 from toolfold.errors import SandboxDied, SandboxUnavailable
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.sandbox.zygote import lineage, process
@@ -146,8 +146,10 @@ class TestDeath:
         init = _parent(zygote)
         victim = {"the zygote": zygote, "its init": init, "its bwrap": _parent(init)}[who]
         pids = [first_process(one), first_process(two)]
-        running = asyncio.create_task(one.run("import time; time.sleep(60)", Listener(slow=False), 60))
-        await _until(lambda: one.alive)
+        watching = Watching()
+        running = asyncio.create_task(one.run("print('going')\nimport time; time.sleep(60)", watching, 60))
+        async with asyncio.timeout(10):
+            await watching.printed_something.wait()
         os.kill(victim, signal.SIGKILL)
         with pytest.raises(SandboxDied, match="zygote ended"):
             async with asyncio.timeout(10):

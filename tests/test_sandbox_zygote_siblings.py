@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.arena import Listener
-from tests.zygote_lab import Lab, first_process, lab_around, namespaces, value, zygote_of
+from tests.zygote_lab import Lab, Watching, first_process, lab_around, namespaces, value, zygote_of
 from toolfold.errors import LimitExceeded
 from toolfold.sandbox.protocol import Supervised
 from toolfold.sandbox.sandbox import Sandbox
@@ -239,17 +239,6 @@ time.sleep(60)
 SPAWN = "import subprocess, sys\nint(subprocess.run([sys.executable, '-c', 'print(20)'], capture_output=True).stdout)"
 
 
-class _Watching(Listener):
-    def __init__(self) -> None:
-        super().__init__(slow=False)
-        self.full = asyncio.Event()
-
-    def printed(self, data: bytes) -> None:
-        super().printed(data)
-        if b"full" in self.printed_bytes:
-            self.full.set()
-
-
 @pytest.mark.parametrize(
     ("bomb", "share"),
     [
@@ -262,9 +251,9 @@ class _Watching(Listener):
 )
 async def test_a_sibling_still_gets_its_share(lab: Lab, bomb: str, share: str) -> None:
     greedy, modest = await lab.start("greedy"), await lab.start("modest")
-    watching = _Watching()
+    watching = Watching()
     running = asyncio.create_task(greedy.run(bomb, watching, 60))
-    full = asyncio.create_task(watching.full.wait())
+    full = asyncio.create_task(watching.printed_something.wait())
     try:
         await asyncio.wait([running, full], timeout=30, return_when=asyncio.FIRST_COMPLETED)
         assert full.done(), running

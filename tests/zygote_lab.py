@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,6 +18,18 @@ from toolfold.sandbox.sandbox import Sandbox
 from toolfold.sandbox.zygote.backend import Zygotes
 from toolfold.sandbox.zygote.cell import ZygoteCell
 from toolfold.session.removal import remove_tree
+
+
+class Watching(Listener):
+    """Tells when the program has printed something."""
+
+    def __init__(self) -> None:
+        super().__init__(slow=False)
+        self.printed_something = asyncio.Event()
+
+    def printed(self, data: bytes) -> None:
+        super().printed(data)
+        self.printed_something.set()
 
 
 @dataclass
