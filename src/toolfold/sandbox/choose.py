@@ -74,7 +74,8 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
             candidate = await opener(settings, data_dir, tell)
             evidence = await _proved(candidate, data_dir, live=live)
         except SandboxUnavailable as error:
-            refused.append(error)
+            # What both ways to bubblewrap lack is told once.
+            refused += [error] if error.message not in {other.message for other in refused} else []
             continue
         return Choice(candidate.backend, evidence, tuple(refused), candidate.walls)
     if len(refused) == 1:
