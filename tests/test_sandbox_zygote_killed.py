@@ -30,6 +30,13 @@ pytestmark = pytest.mark.anyio
 
 ROUNDS = int(os.environ.get("TOOLFOLD_KILL_ROUNDS", "8"))
 
+PROGRAM = """
+import os, time
+if os.fork() == 0:
+    time.sleep(60)
+open("workspace/file", "w").close()
+42
+"""
 # Runs programs in fresh sandboxes and in one that it keeps, for ever. Says so when the first one has run.
 HOST = """
 import asyncio, sys
@@ -51,7 +58,7 @@ async def main():
         async def fresh():
             while True:
                 sandbox = await pool.take()
-                code = "import os\\nos.fork()\\nopen('workspace/file', 'w').close()"
+                code = "import os, time\\nif os.fork() == 0: time.sleep(60)\\nopen('workspace/file', 'w').close()"
                 await sandbox.run(code, Listener(slow=False), 20)
                 pool.discard(sandbox)
         await asyncio.gather(fresh(), fresh())
@@ -150,7 +157,7 @@ async def test_zygotes_and_sandboxes_that_are_killed_leave_nothing(data_dir: Pat
                 ended.append(str(error))
                 continue
             try:
-                done = await sandbox.run("import os\nos.fork()\nopen('workspace/file', 'w').close()\n42", _quiet(), 20)
+                done = await sandbox.run(PROGRAM, _quiet(), 20)
                 ended.append("" if done.value == 42 else done.error)
             except (SandboxDied, AssertionError) as error:
                 ended.append(str(error))
