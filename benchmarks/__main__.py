@@ -46,7 +46,7 @@ def search(shared: Shared, json: Json = False) -> None:
 
 
 def retrieval(shared: Shared, data: DataDir = None, json: Json = False) -> None:
-    """Whether search finds the right tools: ours, ours without vectors, and FastMCP's BM25.
+    """Whether search finds the right tools: ours, ours without vectors, and FastMCP's BM25; and what an answer names.
 
     Example: scripts/bench retrieval --shared ../shared
     """
@@ -56,14 +56,17 @@ def retrieval(shared: Shared, data: DataDir = None, json: Json = False) -> None:
     progress = _progress()
     progress("getting FastMCP ready in an environment of its own")
     scores = bench.measure(shared, fastmcp_python(_home(data)), progress)
+    readings = bench.readings(shared, progress)
     if json:
         from json import dumps
 
-        sys.stdout.write(dumps([score.data() for score in scores], indent=2) + "\n")
+        found = {"rankings": [one.data() for one in scores], "answers": [one.data() for one in readings]}
+        sys.stdout.write(dumps(found, indent=2) + "\n")
         return
     from toolfold.cli.console import stdout
 
     bench.show(scores, stdout())
+    bench.show_readings(readings, stdout())
 
 
 def codegen(shared: Shared, rounds: Rounds = 5, json: Json = False) -> None:

@@ -1,5 +1,7 @@
 """How often search finds the right tools: recall and rank, beside FastMCP's BM25 on the same data in the same run.
 
+And how many of them a model reads in an answer, with and without the line that names further tools of the same servers.
+
 Three collections: the tasks of LiveMCPBench with the tools that people chose for them, and one-sentence requests of our
 own over the same tools and over the catalogs. The tools are other people's texts and are read from the shared folder.
 """
@@ -9,14 +11,17 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolfold.catalog.answer import DETAILS, MOST_HITS, Detail, ranked_answer
 from toolfold.catalog.catalog import Catalog
 from toolfold.config.settings import Settings
+from toolfold.telemetry.tokens import count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,6 +84,28 @@ class Score:
         }
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a model reads: the share of the wanted tools that an answer's text names, and its tokens. Averages."""
+
+    collection: Collection
+    detail: Detail
+    limit: int | None
+    further: bool
+    recall: float
+    tokens: float
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "collection": self.collection.name,
+            "detail": self.detail,
+            "limit": self.limit,
+            "further": self.further,
+            "recall": round(self.recall, 4),
+            "tokens": round(self.tokens, 1),
+        }
+
+
 def collections(shared: Path) -> list[Collection]:
     """The collections whose data is in the shared folder; FileNotFoundError names what is absent."""
     bench = shared / "retrieval" / "livemcpbench"
@@ -122,13 +149,46 @@ def measure(
 
 def ours(collection: Collection, *, semantic: bool) -> list[list[Name]]:
     """The tools that our search gives for each task, best first."""
+    with _opened(collection, semantic=semantic) as catalog:
+        found = (catalog.search(task.query, detail="name_only", limit=_DEPTH) for task in collection.tasks)
+        return [[(hit.entry.server, hit.entry.name) for hit in answer.hits] for answer in found]
+
+
+def readings(shared: Path, progress: Callable[[str], None] = lambda _: None) -> list[Reading]:
+    """Answers to the tasks that people annotated, hits alone and with further tools, at the default limit and at 5."""
+    collection = collections(shared)[0]
+    found: list[Reading] = []
+    with _opened(collection, semantic=True) as catalog:
+        for detail in DETAILS:
+            for limit in (None, 5):
+                progress(f"{collection.name}: {detail}, limit {limit or 'by tokens'}")
+                found += [_reading(catalog, collection, detail, limit, further=further) for further in (False, True)]
+    return found
+
+
+def _reading(catalog: Catalog, collection: Collection, detail: Detail, limit: int | None, *, further: bool) -> Reading:
+    recall: list[float] = []
+    tokens: list[float] = []
+    for task in collection.tasks:
+        ranked = catalog.search(task.query, detail="name_only", limit=MOST_HITS)
+        answer = ranked_answer(iter(ranked.hits), ranked.total, detail, limit, further=further)
+        names = [(hit.entry.server, hit.entry.name) for hit in answer.hits if hit.kind == "tool"]
+        _, _, line = answer.text.rpartition("Also on these servers: ") if further else ("", "", "")
+        for group in line.split("; "):
+            module, _, functions = group.partition(": ")
+            named = (catalog.names.resolve(module, function) for function in functions.split(", "))
+            names += [tool for tool in named if tool is not None]
+        recall.append(_recall(task, names))
+        tokens.append(count(answer.text))
+    return Reading(collection, detail, limit, further, _mean(recall), _mean(tokens))
+
+
+@contextmanager
+def _opened(collection: Collection, *, semantic: bool) -> Generator[Catalog]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         _write(collection, home / "catalogs")
-        settings = Settings(catalog_dirs=(home / "catalogs",), data_dir=home / "data", semantic=semantic)
-        catalog = Catalog.open(settings)
-        found = (catalog.search(task.query, detail="name_only", limit=_DEPTH) for task in collection.tasks)
-        return [[(hit.server, hit.name) for hit in answer.hits] for answer in found]
+        yield Catalog.open(Settings(catalog_dirs=(home / "catalogs",), data_dir=home / "data", semantic=semantic))
 
 
 def fastmcp(collection: Collection, python: Path) -> list[list[Name]]:
@@ -168,9 +228,28 @@ def show(scores: list[Score], console: Console) -> None:
         sizes = (f"{one.collection.tools:,}", f"{len(one.collection.tasks):,}")
         figures = (f"{value:.3f}" for value in (*one.recall.values(), one.mrr))
         table.add_row(one.collection.name, *sizes, one.ranking, *figures)
+    if not console.is_terminal:
+        console.width = 110  # in a file or a pipe a row stays one line; a terminal has the width that it has
     console.print(table)
     if not any(one.ranking == _FASTMCP for one in scores):
         console.print("FastMCP is not compared: no Python that has it was given.")
+
+
+def show_readings(found: list[Reading], console: Console) -> None:
+    from rich.table import Table
+
+    table = Table(title=f"What an answer names ({found[0].collection.name})", title_justify="left")
+    for name in ("detail", "limit", "further tools", "recall of names", "tokens"):
+        table.add_column(name, justify="left" if name == "detail" else "right")
+    for one in found:
+        table.add_row(
+            one.detail,
+            str(one.limit or "by tokens"),
+            "named" if one.further else "–",
+            f"{one.recall:.3f}",
+            f"{one.tokens:.0f}",
+        )
+    console.print(table)
 
 
 def _group(alternatives: list[list[str]]) -> frozenset[Name]:

@@ -32,7 +32,7 @@ def measure(shared: Path, progress: Callable[[str], None] = lambda _: None, *, l
     with tempfile.TemporaryDirectory() as folder, _one_core():
         # Loading numpy is paid once per process and is no part of any index.
         import_module("numpy")
-        for size, budget in ((4_000, 2.0), (100_000, 25.0)) if large else ((4_000, 2.0),):
+        for size, budget in ((4_000, 1.5), (100_000, 12.0)) if large else ((4_000, 1.5),):
             home = Path(folder, str(size))
             progress(f"writing {size:,} tools")
             queries = synthesize(shared, home / "catalogs", size)

@@ -88,6 +88,24 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     assert "post_message" not in str(raised.value)
 
 
+def test_a_name_unlike_any_on_its_server_is_answered_with_the_servers_tools() -> None:
+    catalog = catalog_of(github=["create_issue", "list_issues"], **{"tree-sitter": [f"tool_{n:02}" for n in range(80)]})
+    for written in ("github.frobnicate", "mcp__github__frobnicate", "servers.github.frobnicate", "GitHub/frobnicate"):
+        with pytest.raises(UnknownTool) as raised:
+            catalog.find(written)
+        assert str(raised.value) == "github has no tool 'frobnicate'. It has: create_issue, list_issues."
+    with pytest.raises(UnknownTool) as raised:
+        catalog.find("tree-sitter.frobnicate")
+    assert str(raised.value).startswith("tree_sitter has no tool 'frobnicate'. It has: tool_00, tool_01, ")
+    assert str(raised.value).endswith(", … (80 in all).")
+
+
+def test_a_tool_that_another_server_has_is_found_there() -> None:
+    catalog = catalog_of(github=["create_issue"], slack=["post_message"])
+    with pytest.raises(UnknownTool, match=r"github has no tool 'post_message'\. Nearest: slack\.post_message\."):
+        catalog.find("github.post_message")
+
+
 def test_an_empty_catalog_says_that_it_is_empty() -> None:
     with pytest.raises(UnknownTool, match="No tools are known"):
         catalog_of().find("github.create_issue")

@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_be_written_costs_only_the_keeping(tmp_path: Path) 
     catalog = Catalog.open(settings(tmp_path))
     assert catalog.update(listing(tool("create_issue", "Create an issue")))
     assert catalog.search("create issue").hits[0].name == "create_issue"
-    assert "could not be kept" in catalog.problems[0]
+    assert "could not be stored" in catalog.problems[0]
 
 
 WRITER = """

@@ -111,7 +111,8 @@ def test_doctor_proves_servers_and_sandbox_and_says_what_to_do(config: Path) -> 
     assert done.returncode == 1
     assert state["server", "lab"]["state"] == "ok"
     assert state["server", "gone"]["state"] == "bad"
-    assert state["server", "gone"]["todo"]
+    assert str(config) in state["server", "gone"]["todo"]
+    assert "Log: " in state["server", "gone"]["todo"]
     sandbox = next(line for line in lines if line["topic"] == "sandbox")
     assert sandbox["state"] == "ok", sandbox
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,7 +43,7 @@ def dest(tools: list[ToolDefinition], tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_every_module_compiles_and_only_declares(dest: Path) -> None:
-    modules = [path for path in (dest / "servers").rglob("*.py") if not path.name.startswith("_")]
+    modules = [path for path in (dest / "servers").rglob("*.py") if not path.name.startswith(("_", "index."))]
     assert len(modules) > 2000
     for path in modules:
         assert_declares_only(path.read_text(encoding="utf-8"))
@@ -88,11 +89,13 @@ AGENT = """\
 import servers.github
 from servers.github import create_issue
 from servers.github import list_issues as issues
+from servers.github.index import create_issue as indexed
 
 
 async def main() -> None:
     print(await create_issue(owner="o", repo="r", title="t", labels=["bug"]))
     print(await create_issue({"owner": "o", "repo": "r", "title": "t"}))
+    print(await create_issue("o", "r", "t"), await indexed("o", "r", title="t"))
     print(await issues(owner="o", repo="r", state="open"))
     print(await servers.github.get_issue(owner="o", repo="r", issue_number=1))
     await create_issue(owner="o", repo="r")  # wrong
@@ -126,26 +129,34 @@ def test_valid_arguments_arrive_unchanged_under_the_original_names(tools: list[T
     assert len(reached) >= 0.99 * len(tools), "the generator no longer finds valid arguments"
     given: list[Any] = []
     for tool, wire in cases:
-        words = parameters(dict.fromkeys([*arguments(tool).keywords.values()]))
+        taken = arguments(tool).keywords
+        words = parameters(dict.fromkeys(taken.values()))
         keywords = {words[name]: value for name, value in wire.items()}
-        given.append([names.server(tool.server), names.function(tool.server, tool.name), keywords, wire])
+        # As many as there are without a gap, in the order of the signature.
+        first = list(takewhile(keywords.__contains__, taken))
+        # A sole dict holds all arguments; what is meant as the first of them must fit nothing else.
+        first = [] if len(first) == 1 and isinstance(keywords[first[0]], dict) else first
+        place = [names.server(tool.server), names.function(tool.server, tool.name)]
+        given.append([*place, keywords, wire, first])
     answers = run_with_tree(
         dest,
         """
 import importlib
 async def main():
     answers = []
-    for module, function, keywords, wire in given:
+    for module, function, keywords, wire, first in given:
         tool = getattr(importlib.import_module(f"servers.{module}"), function)
-        answers.append([await tool(**keywords), await tool(wire)])
+        rest = {name: value for name, value in keywords.items() if name not in first}
+        in_order = await tool(*[keywords[name] for name in first], **rest)
+        answers.append([await tool(**keywords), await tool(wire), in_order])
     return answers
 answer = asyncio.run(main())
 """,
         given,
     )
-    for (tool, wire), (by_keywords, by_dict) in zip(cases, answers, strict=True):
-        assert by_keywords == [tool.server, tool.name, wire]
-        assert by_dict == [tool.server, tool.name, wire]
+    for (tool, wire), ways in zip(cases, answers, strict=True):
+        for sent in ways:
+            assert sent == [tool.server, tool.name, wire]
 
 
 def test_reading_a_tool_costs_at_most_three_fifths_of_its_definition(shared: Path) -> None:
@@ -179,5 +190,5 @@ def test_every_real_schema_can_be_checked(tools: list[ToolDefinition]) -> None:
         if arguments(tool).required:
             with pytest.raises(InvalidArguments) as caught:
                 check_arguments(validators, tool, {})
-            assert "misses" in caught.value.message
+            assert "missing required argument" in caught.value.message
             assert "Signature: " in caught.value.hint

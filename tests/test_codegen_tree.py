@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.typed_api import run_with_tree, simple
+from tests.typed_api import CALLS, FORMS, run_with_tree, simple
 from toolfold.codegen import tree
 from toolfold.codegen.tree import write_tree
 from toolfold.definitions import ToolDefinition
@@ -166,7 +166,7 @@ def test_a_writer_does_not_wait_for_ever_for_one_that_is_stuck(tmp_path: Path, m
         "__init__.py",
         "__init__.pyi",
         "_call.py",
-        *(f"github/{name}" for name in ("__init__.py", "__init__.pyi", "create_issue.py")),
+        *(f"github/{name}" for name in ("__init__.py", "__init__.pyi", "create_issue.py", "index.py")),
     ]
 
 
@@ -242,8 +242,11 @@ answer = []
 for call in (
     lambda: create_issue(owner="o"),
     lambda: create_issue(owner="o", repo="r", lables=[]),
-    lambda: create_issue("o", "r"),
-    lambda: create_issue({"owner": "o"}, repo="r"),
+    lambda: create_issue({"owner": "o"}),
+    lambda: create_issue("o", "r", [], "x"),
+    lambda: create_issue("o", "r", owner="x"),
+    lambda: create_issue({"owner": "o", "repo": "r"}, repo="x"),
+    lambda: create_issue(),
 ):
     try:
         call()
@@ -251,13 +254,66 @@ for call in (
         answer.append(str(error))
 """,
     )
-    signature = "create_issue(*, owner: str, repo: str, labels: list[Any] = ...) -> Any"
+    signature = "Signature: create_issue(owner: str, repo: str, labels: list[Any] = ...) -> Any"
     assert answer == [
-        f"create_issue() misses 'repo': {signature}",
-        f"create_issue() does not know 'lables': {signature}",
-        f"use keywords or one dict: {signature}",
-        f"use keywords or one dict: {signature}",
+        f"create_issue() missing required argument 'repo'. {signature}",
+        f"create_issue() got an unexpected argument 'lables' (did you mean 'labels'?). {signature}",
+        f"create_issue() missing required argument 'repo'. {signature}",
+        f"create_issue() takes at most 3 arguments, not 4. {signature}",
+        f"create_issue() got multiple values for argument 'owner'. {signature}",
+        f"create_issue() got multiple values for argument 'repo'. {signature}",
+        f"create_issue() missing required arguments 'owner', 'repo'. {signature}",
     ]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What each call sends, or what it is refused for."""
+    folder = tmp_path_factory.mktemp("forms")
+    write_tree(FORMS, folder)
+    program = """
+from functools import partial
+from servers.s import *
+async def outcome(call):
+    try:
+        return (await eval(call))[2]
+    except TypeError as error:
+        return str(error).partition(". ")[0]
+async def main():
+    return {call: await outcome(call) for call in given}
+answer = asyncio.run(main())
+"""
+    return run_with_tree(folder, program, [call for call, _ in CALLS])
+
+
+@pytest.mark.parametrize(("call", "sent"), CALLS)
+def test_every_way_to_give_arguments_sends_the_same(outcomes: dict[str, Any], call: str, sent: Any) -> None:
+    assert outcomes[call] == sent
+
+
+def test_a_tool_counts_as_a_function_to_await(tmp_path: Path) -> None:
+    write_tree(TOOLS, tmp_path)
+    answer = run_with_tree(
+        tmp_path,
+        """
+from servers.github import create_issue
+later = create_issue("o", "r")
+answer = [asyncio.iscoroutinefunction(create_issue), asyncio.iscoroutine(later), asyncio.run(later)[2]]
+""",
+    )
+    assert answer == [True, True, {"owner": "o", "repo": "r"}]
+
+
+def test_a_signature_shows_a_short_object_and_not_its_name(tmp_path: Path) -> None:
+    total = {"type": "object", "properties": {"sum": {"type": "number"}}, "required": ["sum"]}
+    rows = {"type": "object", "properties": {f"column_{n}": {"type": "string"} for n in range(9)}}
+    write_tree([changed(TOOLS[0], output_schema=total), changed(TOOLS[1], output_schema=rows)], tmp_path)
+    answer = run_with_tree(
+        tmp_path, "from servers.github import *\nanswer = [repr(create_issue), repr(list_issues), str(create_issue)]"
+    )
+    assert answer[0].endswith(' -> {"sum": float}>')
+    assert answer[1].endswith(" -> Result>")
+    assert answer[2].startswith("class Result(TypedDict):")
 
 
 def test_importing_one_tool_loads_one_tool(tmp_path: Path) -> None:
@@ -279,11 +335,30 @@ import servers, servers.github as gh
 from servers import github
 from servers.github import *
 from servers.github.create_issue import create_issue as deep
-tools = [servers.github.create_issue, gh.create_issue, github.create_issue, create_issue, deep]
-answer = [len(set(map(id, tools))), callable(list_issues), servers.my_server.self.name]
+from servers.github.index import create_issue as indexed
+import servers.github.index as index
+tools = [servers.github.create_issue, gh.create_issue, github.create_issue, create_issue, deep, indexed]
+tools += [index.create_issue, servers.github.index.create_issue]
+answer = [len(set(map(id, tools))), callable(list_issues), servers.my_server.self.name, dir(github)]
 """,
     )
-    assert answer == [1, True, "self"]
+    assert answer == [1, True, "self", ["create_issue", "list_issues"]]
+
+
+def test_the_index_lists_a_servers_tools_and_a_tool_of_that_name_gets_another(tmp_path: Path) -> None:
+    write_tree([*TOOLS, simple("index", "search"), simple("find", "search")], tmp_path)
+    listing = (tmp_path / "servers/github/index.py").read_text()
+    assert "create_issue: Does it.\nlist_issues: Does it." in listing
+    answer = run_with_tree(
+        tmp_path,
+        """
+import servers
+from servers.search import index_
+answer = [dir(servers.search), asyncio.run(index_())]
+""",
+    )
+    assert answer == [["find", "index_"], ["search", "index", {}]]
+    assert write_tree(TOOLS, tmp_path).removed == 2
 
 
 def test_help_print_and_signature_tell_how_to_call_it(tmp_path: Path) -> None:
@@ -303,8 +378,8 @@ answer = [pydoc.plain(pydoc.render_doc(visit)), str(visit), repr(visit), str(ins
         assert "city: str  # Where" in text
         assert "async def visit(" in text
         assert "when: A day" in text
-    assert shown == "<tool visit(*, place: Place, when: str = ...) -> Any>"
-    assert signature.startswith("(*, place: servers.s.visit.Place, when: str = Ellipsis)")
+    assert shown == '<tool visit(place: {"city": str}, when: str = ...) -> Any>'
+    assert signature.startswith("(place: servers.s.visit.Place, when: str = Ellipsis)")
     assert name == "visit"
 
 
@@ -329,7 +404,7 @@ answer = [servers.__doc__, servers.github.__doc__, dir(servers), servers.github.
     assert names == ["github", "my_server"]
     assert tools == ["create_issue", "list_issues"]
     assert problems[0] == "servers.github has no 'creat_issue'. Did you mean create_issue or list_issues?"
-    assert problems[1] == "servers.github has no 'nothing_like_it'"
+    assert problems[1] == "servers.github has no 'nothing_like_it'. It has create_issue, list_issues."
 
 
 def test_a_forgotten_await_is_reported_under_the_tools_name(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def annotation(schema: Any) -> str:
     """The annotation that a required parameter of this schema gets."""
     found = ast.parse(signature(simple(x_=schema))).body[0]
     assert isinstance(found, ast.AsyncFunctionDef)
-    (parameter,) = found.args.kwonlyargs
+    (parameter,) = found.args.args
     assert parameter.annotation is not None
     return ast.unparse(parameter.annotation)
 
@@ -72,7 +72,8 @@ def annotation(schema: Any) -> str:
             {"type": "object", "patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": False},
             "dict[str, int]",
         ),
-        ({"type": "object", "properties": {"a": {}}}, "X"),
+        ({"type": "object", "properties": {"a": {}}}, "{'a': NotRequired[Any]}"),
+        ({"type": "object", "properties": {f"key_number_{n}": True for n in range(20)}}, "X"),
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "str | None"),
         ({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}, "str | list[str]"),
         ({"anyOf": [{"enum": ["a"]}, {"const": "b"}]}, "Literal['a', 'b']"),
@@ -100,7 +101,7 @@ def test_required_parameters_come_first_and_the_servers_default_is_shown() -> No
         tags={"type": "array", "items": {"type": "string"}, "default": []},
     )
     assert signature(tool) == (
-        "async def do_it(*, query: str, page: int = 1, sort: str = ..., cursor: str | None = None, "
+        "async def do_it(query: str, page: int = 1, sort: str = ..., cursor: str | None = None, "
         "wrong: int = ..., tags: list[str] = []) -> Any: ..."
     )
     assert 'wrong: default "many"' in full(tool)
@@ -122,7 +123,7 @@ def test_the_docs_hold_descriptions_constraints_and_behaviour() -> None:
         },
     )
     assert full(tool) == (
-        "async def find(*, limit: int = ..., since: str | None = None, at: list[float] = ...) -> Any:\n"
+        "async def find(limit: int = ..., since: str | None = None, at: list[float] = ...) -> Any:\n"
         '    """Read-only. Finds things.\n'
         "\n"
         "    limit: How many (1..100)\n"
@@ -166,7 +167,7 @@ def test_an_object_becomes_a_typed_dict_with_its_fields_beside_their_docs() -> N
         "    x: float  # Metres east\n"
         "    y: float\n"
         '    label: NotRequired[str]  # default "here"\n'
-        "async def do_it(*, start: Start, end: Start = ...) -> Any:\n"
+        "async def do_it(start: Start, end: Start = ...) -> Any:\n"
         '    """Does it."""'
     )
 
@@ -200,15 +201,6 @@ def test_a_recursive_type_names_itself() -> None:
     assert "root: Node" in text
 
 
-def test_a_result_schema_becomes_the_return_type() -> None:
-    tool = ToolDefinition(
-        server="s",
-        name="count",
-        output_schema={"type": "object", "properties": {"result": {"type": "integer"}}, "required": ["result"]},
-    )
-    assert full(tool).startswith("class Result(TypedDict):\n    result: int\nasync def count() -> Result:")
-
-
 def test_a_long_enum_gets_a_name_of_its_own_and_a_huge_one_a_note() -> None:
     long = {"type": "string", "enum": [f"value-number-{i}" for i in range(20)]}
     text = full(simple(kind_=long, other=long))
@@ -233,7 +225,7 @@ def test_alternatives_at_the_root_are_laid_over_each_other() -> None:
             ],
         },
     )
-    assert signature(tool) == "async def move(*, id: str, up: int = ..., down: int = ...) -> Any: ..."
+    assert signature(tool) == "async def move(id: str, up: int = ..., down: int = ...) -> Any: ..."
 
 
 def test_either_of_several_parameters_is_said_in_words() -> None:
@@ -245,7 +237,7 @@ def test_either_of_several_parameters_is_said_in_words() -> None:
 def test_open_arguments_are_taken_as_further_keywords() -> None:
     tool = simple(others_={"type": "string"})
     tool.input_schema["additionalProperties"] = {"type": "integer"}
-    assert signature(tool) == "async def do_it(*, others: str, **others_: int) -> Any: ..."
+    assert signature(tool) == "async def do_it(others: str, **others_: int) -> Any: ..."
 
 
 def test_the_quick_look_at_arguments_agrees_with_the_whole_reading(shared: Path) -> None:

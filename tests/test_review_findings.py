@@ -114,7 +114,7 @@ def test_what_cannot_be_parsed_or_imported_is_found(code: str, expected: tuple[i
         ("create_issue(owner='o', title='t', state='opn')", "invalid_argument", "create_issue: state: must be one of 'open', 'closed'."),
         ("create_issue(owner='o', title='t', page=-1)", "invalid_argument", "create_issue: page: is less than the minimum of 1."),
         ("create_issue(owner='o', title='t', meta={'a': 'x'})", "invalid_argument", "create_issue: meta.a: must be integer, not string."),
-        ("create_issue(owner='o', title='t', meta={})", "invalid_argument", "create_issue: meta: misses 'a'."),
+        ("create_issue(owner='o', title='t', meta={})", "invalid_argument", "create_issue: meta: missing required key 'a'."),
         ("create_issue(owner='o', title='t', note=1)", "invalid_argument", "create_issue: note: must be string or null, not integer."),
         ("create_issue({'owner': 'o'})", "missing_argument", "create_issue: missing required argument 'title'."),
         ("create_issue({'owner': 'o', 'title': 5})", "invalid_argument", "create_issue: title: must be string, not integer."),
@@ -296,6 +296,7 @@ FINE = [
     "from servers import github\ntool = getattr(github, 'close_issue', None)\nawait github.close_it()",
     "from servers import github\ntry:\n    await github.close_issue()\nexcept AttributeError:\n    pass",
     "async def f():\n    from servers.jira import create\ntry:\n    await f()\nexcept ImportError:\n    pass",
+    "import servers\nservers.github()\nservers.github.create_issue.later()\nservers.github._load()",
     "servers = ['a', 'b']\nfor server in servers:\n    print(server.upper())",
     "from servers.github import create_issue\nservers = {}\nservers.github()",
     # Another meaning of the name: rebinding, shadowing, a parameter, a loop variable, a class, a capture.

@@ -78,6 +78,18 @@ def test_packages_are_installed_once_with_their_hashes(index: Path, tmp_path: Pa
     assert told == []
 
 
+def test_no_installed_file_names_where_it_was_installed(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (folder,) = install(["smallthing"], tmp_path / "data")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".pyc" for path in files)
+    assert [path for path in files if str(tmp_path).encode() in path.read_bytes()] == []
+
+
 def test_what_was_installed_once_is_what_is_installed_again(index: Path, tmp_path: Path) -> None:
     (folder,) = install(["smallthing"], tmp_path / "data")
     shutil.rmtree(folder)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import marshal
 import os
+import py_compile
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from tests.backends.available import candidate
 from tests.hostile.arena import Listener
 from toolfold.config.settings import SandboxSettings
+from toolfold.sandbox.anonymous import forget_paths
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.runtime import prepare
 from toolfold.sandbox.sandbox import Sandbox
@@ -26,6 +30,29 @@ def test_no_path_of_the_host_is_inside(data_dir: Path) -> None:
     assert runtime.python == f"/usr/bin/{Path(sys.executable).resolve().name}"
     places = {path.name for path in runtime.root.iterdir()}
     assert places <= {"agent", "dev", "etc", "lib", "lib64", "nix", "opt", "proc", "tmp", "usr"}
+
+
+def test_no_file_in_it_names_a_path_of_the_host(data_dir: Path) -> None:
+    names = [path.encode() for path in (sys.base_prefix, str(data_dir)) if not path.startswith("/usr")]
+    files = [path for path in prepare(data_dir).root.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert len(files) > 500
+    assert [path for path in files if any(name in path.read_bytes() for name in names)] == []
+
+
+def test_a_path_is_forgotten_without_changing_a_size_or_an_age(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text("HOME = '/home/ann/python'\nOTHER = '/data and /home/anna'\n")
+    compiled = Path(py_compile.compile(str(source), dfile="/home/ann/python/module.py", doraise=True) or "")
+    before = source.stat()
+    forget_paths(tmp_path, ["/home/ann/python", "/home/ann/", "/data", "/usr/lib"])
+    assert source.read_text() == "HOME = '/usr////////////'\nOTHER = '/data and /home/anna'\n"
+    assert (source.stat().st_size, source.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    code = marshal.loads(compiled.read_bytes()[16:])
+    assert os.path.normpath(code.co_filename) == "/usr/module.py"
+    found = subprocess.run(
+        [sys.executable, "-c", "import module; print(module.HOME)"], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert found.stdout == b"/usr////////////\n"
 
 
 def test_it_is_readable_for_everybody_whatever_the_umask(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -16,6 +18,7 @@ from toolfold.catalog.answer import DETAILS, Detail
 from toolfold.catalog.catalog import Catalog, Hit
 from toolfold.config.settings import ServerConfig, Settings
 from toolfold.definitions import Listing, ToolDefinition
+from toolfold.errors import InvalidArguments
 from toolfold.telemetry.tokens import count
 
 
@@ -31,15 +34,16 @@ def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Catalog:
 
 def test_name_only_is_names(catalog: Catalog) -> None:
     text = catalog.search("create issue", detail="name_only", limit=3).text
-    head, *names = text.splitlines()
+    head, *names, further = text.splitlines()
     assert head.startswith("3 of ")
     assert names[0] == "github.create_issue"
     assert all("." in name and " " not in name for name in names)
+    assert further.startswith("Also on these servers: github: ")
 
 
 def test_with_description_has_name_summary_and_import(catalog: Catalog) -> None:
     text = catalog.search("create issue", limit=1).text
-    assert text.splitlines()[1:] == [
+    assert text.splitlines()[1:-1] == [
         "github.create_issue: Open a new issue in a repository",
         "  from servers.github import create_issue",
     ]
@@ -53,7 +57,7 @@ def test_full_is_python_ready_to_paste(real: Catalog) -> None:
 
 
 def test_the_default_limit_fits_about_five_hundred_tokens(real: Catalog) -> None:
-    for detail in ("name_only", "with_description"):
+    for detail in DETAILS[:2]:
         for query in ("send a message to the channel", "list files", "query database"):
             answer = real.search(query, detail=detail)
             assert 300 <= count(answer.text) <= 600, (detail, query)
@@ -145,27 +149,122 @@ def test_an_unknown_server_is_answered_with_the_nearest(catalog: Catalog) -> Non
     assert text.startswith('There is no server "gihub". Nearest: github')
 
 
-def test_an_unknown_detail_is_answered_with_the_valid_ones_and_the_hits(catalog: Catalog) -> None:
-    answer = catalog.search("create issue", detail="verbose")
-    assert all(detail in answer.text for detail in DETAILS)
-    assert answer.hits[0].name == "create_issue"
+def test_an_unknown_detail_is_refused_with_the_valid_ones(catalog: Catalog) -> None:
+    verbose = cast("Detail", "verbose")
+    for ask in (lambda: catalog.search("create issue", detail=verbose), lambda: catalog.everything(verbose)):
+        with pytest.raises(InvalidArguments, match="unknown detail 'verbose'; use name_only, with_description or full"):
+            ask()
 
 
 def test_hits_are_typed_and_whole(real: Catalog) -> None:
     hit = real.search("github.create_issue", limit=1).hits[0]
     assert (hit.kind, hit.server, hit.name) == ("tool", "github", "create_issue")
-    assert hit.import_line == "from servers.github import create_issue"
+    assert hit.import_ == "from servers.github import create_issue"
     assert hit.signature.startswith("async def create_issue(")
-    assert hit.schema["type"] == "object"
+    assert hit.input_schema["type"] == "object"
     assert hit.description
     assert hit.score > 0
 
 
-def test_rows_are_plain_data(catalog: Catalog) -> None:
-    rows = catalog.search("vacation and issues", limit=20).rows()
+KEYS: dict[Detail, list[str]] = {
+    "name_only": ["name", "server"],
+    "with_description": ["name", "server", "description", "import"],
+    "full": ["name", "server", "description", "import", "signature", "input_schema", "output_schema"],
+}
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_rows_are_plain_data_with_the_keys_of_their_level(catalog: Catalog, detail: Detail) -> None:
+    rows = catalog.search("create an issue, welcome a colleague, vacation", limit=40, detail=detail).rows()
     assert rows == json.loads(msgspec.json.encode(rows))
-    keys = {"kind", "server", "name", "description", "import_line", "signature", "schema"}
-    assert all(keys <= row.keys() for row in rows)
+    for row in rows:
+        kind = row.pop("kind", "tool")
+        assert (row.pop("uri", None) is not None) == (kind == "resource")
+        assert list(row) == KEYS[detail]
+    assert any(row["name"] == "onboarding" for row in rows)
+
+
+def test_explained_rows_say_their_score_and_why(catalog: Catalog) -> None:
+    (row,) = catalog.search("create issue", limit=1, detail="name_only", explain=True).rows()
+    assert row["score"] > 0
+    assert row["why"]
+
+
+def abroad(folder: Path) -> Catalog:
+    """A catalog whose servers and tools have names that Python cannot import as they are."""
+    catalog = Catalog.open(Settings(data_dir=folder))
+    for server, tool in (("tree-sitter", "parse-file"), ("7zip", "class"), ("Ünïcode tools", "run!")):
+        catalog.update(Listing(server=server, tools=[ToolDefinition(server=server, name=tool, description="Do it")]))
+    return catalog
+
+
+def test_every_text_and_row_names_what_a_program_imports(tmp_path: Path) -> None:
+    catalog = abroad(tmp_path)
+    texts = [
+        catalog.search(query, detail=detail).text for query in ("", "do it", "server:nowhere") for detail in DETAILS
+    ]
+    texts += [catalog.search(f"server:{server}").text for server in ("tree-sitter", "7zip", '"Ünïcode tools"')]
+    for text in texts:
+        assert not re.search(r"tree-sitter|(?<!server_)7zip|Ünïcode tools|parse-file|run!|\bclass\b", text), text
+    rows = catalog.everything("with_description")
+    assert sorted(row["import"] for row in rows) == sorted(
+        f"from servers.{row['server']} import {row['name']}" for row in rows
+    )
+    for row in rows:
+        ast.parse(row["import"])
+        assert catalog.find(f"{row['server']}.{row['name']}").description == "Do it"
+        assert len(catalog.search("do it", server=row["server"]).hits) == 1
+
+
+def test_a_name_that_no_words_match_is_found_with_a_score(catalog: Catalog) -> None:
+    (row,) = catalog.search("slack.list_users", limit=1, explain=True).rows()
+    assert row["why"] == ["exact name"]
+    answer = catalog.search("zzqqxx.yyy", explain=True, allow=lambda entry: entry.server == "stripe")
+    assert all(hit.score >= 0 for hit in answer.hits)
+
+
+def test_everything_lists_each_tool_by_name_and_nothing_else(real: Catalog, catalog: Catalog) -> None:
+    rows = real.everything()
+    assert rows == [
+        {"name": real.names.function(tool.server, tool.name), "server": real.names.server(tool.server)}
+        for tool in real.tools
+    ]
+    assert real.everything(limit=7) == rows[:7]
+    assert real.everything(limit=0) == real.everything(limit=-3) == rows
+    assert {row["server"] for row in real.everything(server="gitlab-zereight")} == {"gitlab_zereight"}
+    assert real.everything(server="nowhere") == []
+    assert catalog.everything(server="handbook") == []
+    allowed = catalog.everything("full", allow=lambda entry: entry.server == "slack")
+    assert [row["name"] for row in allowed] == sorted(OFFICE["slack"])
+    assert all(list(row) == KEYS["full"] for row in allowed)
+
+
+def test_the_server_parameter_is_the_same_as_the_syntax(catalog: Catalog) -> None:
+    for query, server in (("list everything", "slack"), ("", "GitHub"), ("page:2", "github"), ("", "nowhere")):
+        written = catalog.search(f"server:{server} {query}", limit=5)
+        given = catalog.search(query, server=server, limit=5)
+        assert (given.text, given.rows()) == (written.text, written.rows())
+    assert {hit.server for hit in catalog.search("server:github create", server="stripe").hits} == {"stripe"}
+
+
+def test_an_answer_ends_with_further_tools_of_the_servers_found(real: Catalog) -> None:
+    answer = real.search("create an issue on github", limit=2)
+    line = answer.text.splitlines()[-1]
+    assert line.startswith("Also on these servers: ")
+    named = {
+        f"{server}.{name}"
+        for group in line.removeprefix("Also on these servers: ").split("; ")
+        for server, _, names in [group.partition(": ")]
+        for name in names.split(", ")
+    }
+    shown = {hit.label for hit in answer.hits}
+    assert len(named) >= 8
+    assert not named & shown
+    assert {label.split(".")[0] for label in named} <= {hit.server for hit in answer.hits}
+    assert all(real.find(label) for label in named)
+    assert count(line) <= 90
+    hidden = real.search("create an issue on github", limit=2, allow=lambda entry: entry.name == "create_issue")
+    assert "Also on these servers" not in hidden.text
 
 
 BAD = {
@@ -190,7 +289,7 @@ BAD = {
 
 @pytest.mark.parametrize("detail", DETAILS)
 @pytest.mark.parametrize("query", BAD.values(), ids=BAD.keys())
-def test_bad_input_gets_hits_or_a_next_step(catalog: Catalog, query: str, detail: str) -> None:
+def test_bad_input_gets_hits_or_a_next_step(catalog: Catalog, query: str, detail: Detail) -> None:
     answer = catalog.search(query, detail=detail)
     assert answer.hits or any(step in answer.text for step in ("other words", "Nearest", "lists", "servers"))
     assert len(answer.text) < 6_000
@@ -198,10 +297,8 @@ def test_bad_input_gets_hits_or_a_next_step(catalog: Catalog, query: str, detail
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    query=st.text(max_size=200), limit=st.none() | st.integers(-3, 10_000), detail=st.sampled_from([*DETAILS, "", "x"])
-)
-def test_no_question_is_left_without_an_answer(catalog: Catalog, query: str, limit: int | None, detail: str) -> None:
+@given(query=st.text(max_size=200), limit=st.none() | st.integers(-3, 10_000), detail=st.sampled_from(DETAILS))
+def test_no_question_is_left_without_an_answer(catalog: Catalog, query: str, limit: int | None, detail: Detail) -> None:
     answer = catalog.search(query, limit=limit, detail=detail, explain=True)
     assert answer.text
     assert answer.rows() is not None

@@ -5,16 +5,13 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
 from tests.search_fixtures import OFFICE, listing, office
 from toolfold.catalog.catalog import Catalog, Entry
-from toolfold.catalog.search import vectors
 from toolfold.config.settings import ServerConfig, Settings
-from toolfold.definitions import Listing, ToolDefinition
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +100,7 @@ def test_real_names_come_first_among_thousands(shared: Path, tmp_path: Path) -> 
     real = Catalog.open(Settings(catalog_dirs=(shared / "catalogs",), data_dir=tmp_path))
     for tool in random.Random(3).sample(list(real.tools), 60):
         hit = real.search(f"{tool.server}.{tool.name}", limit=1).hits[0]
-        assert (hit.server, hit.name) == (tool.server, tool.name)
+        assert (hit.entry.server, hit.entry.name) == (tool.server, tool.name)
 
 
 def test_a_server_named_in_the_query_pulls_its_tools_up(catalog: Catalog) -> None:
@@ -126,11 +123,11 @@ def test_parameters_and_their_values_are_searched(catalog: Catalog) -> None:
 def test_resources_and_prompts_are_found_like_tools(catalog: Catalog) -> None:
     hit = catalog.search("how much vacation do I have").hits[0]
     assert (hit.kind, hit.server, hit.name) == ("resource", "handbook", "vacation")
-    assert hit.import_line == 'await read_resource("handbook", "handbook://vacation")'
+    assert hit.import_ == 'await read_resource("handbook", "handbook://vacation")'
     hit = catalog.search("welcome the new colleague").hits[0]
     assert (hit.kind, hit.name) == ("prompt", "onboarding")
-    assert hit.import_line == 'await get_prompt("handbook", "onboarding", {"first_name": …})'
-    assert hit.schema["required"] == ["first_name"]
+    assert hit.import_ == 'await get_prompt("handbook", "onboarding", {"first_name": …})'
+    assert hit.input_schema["required"] == ["first_name"]
 
 
 SCRIPT = """
@@ -222,18 +219,6 @@ def test_an_index_that_grew_step_by_step_answers_like_a_new_one(tmp_path: Path) 
         assert grown.search(query, explain=True, limit=30).text == fresh.search(query, explain=True, limit=30).text
 
 
-def test_without_the_embeddings_installed_search_works_on_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def absent(name: str) -> ModuleSpec | None:
-        return None
-
-    monkeypatch.setattr(vectors, "find_spec", absent)
-    catalog = office(tmp_path)
-    assert found(catalog, "create issue", 1) == ["github.create_issue"]
-    assert not any("meaning" in why for hit in catalog.search("create issue", explain=True).hits for why in hit.why)
-
-
 def test_an_explanation_names_words_places_meaning_and_action(catalog: Catalog) -> None:
     (hit,) = catalog.search("notify the channel", explain=True, limit=1).hits
     assert hit.name == "post_message"
@@ -245,11 +230,50 @@ def test_an_explanation_names_words_places_meaning_and_action(catalog: Catalog) 
     assert not catalog.search("notify the channel").hits[0].why
 
 
-def test_one_large_server_does_not_fill_the_page(tmp_path: Path) -> None:
-    catalog = office(tmp_path)
-    names = [f"{verb}_{thing}_chat_message" for verb in ("pin", "star", "flag", "hide", "mute") for thing in "abcdef"]
-    tools = [ToolDefinition(server="bigchat", name=name, description="A chat message of the team") for name in names]
-    catalog.update(Listing(server="bigchat", tools=tools))
-    assert "slack.post_message" in [
-        f"{hit.server}.{hit.name}" for hit in catalog.search("message the team in chat").hits
-    ]
+FOREIGN = {
+    "ru_tool": "Отправляет сообщения пользователям",
+    "uk_tool": "Створює завдання у проєкті",
+    "ja_tool": "三毛猫の写真を探す",
+    "zh_tool": "搜索网页上的关键词",
+    "ko_tool": "새 이슈를 생성합니다",
+    "ar_tool": "إنشاء مشكلة في المستودع",
+    "he_tool": "יצירת משימה חדשה",
+    "el_tool": "Διαγραφή εγγράφων",
+    "hi_tool": "नया कार्य बनाएँ",
+    "th_tool": "สร้างปัญหาใหม่",
+    "fr_tool": "Trouve un café près d'ici",
+}
+
+
+@pytest.mark.parametrize("semantic", [True, False])
+@pytest.mark.parametrize(
+    ("query", "tool"),
+    [
+        ("сообщение", "ru_tool"),
+        ("завдання", "uk_tool"),
+        ("猫", "ja_tool"),
+        ("写真", "ja_tool"),
+        ("关键词", "zh_tool"),
+        ("이슈 생성", "ko_tool"),
+        ("المشكلة", "ar_tool"),
+        ("מְשִׂימָה", "he_tool"),
+        ("έγγραφα", "el_tool"),
+        ("कार्यों", "hi_tool"),
+        ("ปัญหา", "th_tool"),
+        ("CAFE", "fr_tool"),
+    ],
+)
+def test_a_query_in_another_script_finds_what_is_written_in_it(
+    tmp_path: Path, semantic: bool, query: str, tool: str
+) -> None:
+    catalog = office(tmp_path, semantic=semantic)
+    catalog.update(listing("abroad", FOREIGN))
+    assert found(catalog, query, 1) == [f"abroad.{tool}"]
+
+
+def test_the_same_word_counts_once_however_it_is_written(tmp_path: Path) -> None:
+    catalog = Catalog.open(Settings(data_dir=tmp_path, semantic=False))
+    catalog.update(listing("shop", {"price_of_fruit": "Apples and pears", "weather": "Sun and rain"}))
+    for query in ("Apple's price", "apple(s) price"):
+        (hit,) = catalog.search(query, explain=True).hits
+        assert [why.split(" ")[0] for why in hit.why] == ["apple", "price"]

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolfold.catalog.search import actions, hints, intents, thesaurus
-from toolfold.catalog.search.stems import stem
-from toolfold.catalog.search.typos import Neighbours, distance
-from toolfold.catalog.search.words import Words, picture_words
+from toolfold.catalog.search.request import (
+    MOST_PARTS,
+    action_names,
+    offered_action,
+    parts,
+    requested_action,
+    with_implied_words,
+)
+from toolfold.catalog.search.words import Neighbours, Thesaurus, Words, distance, lexicon, picture_words
+
+stem = Words().stem
 
 
 @pytest.mark.parametrize(
@@ -33,37 +41,104 @@ def test_identifiers_and_scripts_are_split_where_their_words_meet(text: str, wor
 
 
 @pytest.mark.parametrize(
-    "forms",
+    ("text", "words"),
     [
-        ("create", "creates", "created", "creating", "creation"),
-        ("query", "queries", "querying", "queried"),
-        ("organise", "organize", "organising", "organization", "organisation"),
-        ("delete", "deleting", "deletes", "deleted"),
-        ("run", "running", "runs"),
-        ("message", "messages", "messaging"),
+        ("Apple's notes", ["apple", "notes"]),
+        ("what’s new, don't and I'll", ["what", "new", "don", "and", "i"]),
+        ("l'API d'Arc", ["l", "api", "d", "arc"]),
+        ("UUIDs", ["uuids"]),
+        ("parseURLsFast", ["parse", "urls", "fast", "parseurlsfast"]),
+        ("getIDs", ["get", "ids", "getids"]),
+        ("café CAFÉ", ["cafe", "cafe"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("مُشْكِلَة", ["مشكلة"]),
+        ("ความรัก", ["คว", "วา", "าม", "มร", "รั", "ัก"]),
+        ("Новый user_id", ["новый", "user", "id"]),
     ],
 )
-def test_the_forms_of_a_word_share_a_stem(forms: tuple[str, ...]) -> None:
-    assert len({stem(form) for form in forms}) == 1, {form: stem(form) for form in forms}
+def test_possessives_acronyms_accents_and_marks_do_not_tear_a_word(text: str, words: list[str]) -> None:
+    assert Words().split(text) == words
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("news", "new"), ("universe", "uni"), ("four", "for"), ("kubernetes", "kubernet")]
+    "forms",
+    [
+        ("create", "creates", "created", "creating"),
+        ("query", "queries", "querying", "queried"),
+        ("delete", "deleting", "deletes", "deleted"),
+        ("run", "running", "runs"),
+        ("message", "messages", "messaging"),
+        ("uuid", "uuids"),
+        ("сообщение", "сообщения", "сообщениями"),
+        ("مشكلة", "المشكلة"),
+        ("έγγραφο", "έγγραφα"),
+        ("कार्य", "कार्यों"),
+    ],
+)
+def test_the_forms_of_a_word_share_a_stem(forms: tuple[str, ...]) -> None:
+    words = Words()
+    assert len({words.stem(word) for form in forms for word in words.split(form)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("news", "new"), ("universe", "uni"), ("four", "for"), ("s3", "s"), ("2024", "202")]
 )
 def test_different_words_keep_different_stems(one: str, other: str) -> None:
     assert stem(one) != stem(other)
 
 
-@given(st.text(max_size=60))
-def test_stemming_and_splitting_take_anything(text: str) -> None:
+anything = st.text(max_size=60)
+lower_words = st.lists(st.text("abcdefghijklmnopqrstuvwxyz", min_size=2, max_size=8), min_size=1, max_size=4)
+
+
+@given(anything)
+def test_a_word_is_in_lower_case_without_blanks_and_has_a_stem(text: str) -> None:
     words = Words()
     for word in words.split(text):
+        assert word == word.casefold()
         assert word
-        assert words.stem(word) == words.stem(word)
+        assert not any(map(str.isspace, word))
+        assert words.stem(word)
+        assert words.stem(word) == Words().stem(word)
+
+
+@given(anything)
+def test_words_are_split_no_further_when_they_are_split_again(text: str) -> None:
+    words = Words().split(text)
+    assert Words().split(" ".join(words)) == words
+
+
+@given(anything, anything)
+def test_two_texts_have_the_words_of_both(one: str, other: str) -> None:
+    words = Words()
+    assert words.split(f"{one}\n{other}") == words.split(one) + words.split(other)
+
+
+@given(anything)
+def test_composed_and_decomposed_text_is_the_same(text: str) -> None:
+    words = Words()
+    assert words.split(unicodedata.normalize("NFC", text)) == words.split(unicodedata.normalize("NFD", text))
+
+
+@given(lower_words)
+def test_every_way_to_write_an_identifier_gives_its_words(given: list[str]) -> None:
+    words = Words()
+    for written in ("_".join(given), "-".join(given), ".".join(given), " ".join(given).upper()):
+        assert words.split(written) == given
+    camel = given[0] + "".join(map(str.capitalize, given[1:]))
+    assert words.split(camel)[: len(given)] == given
+    assert words.split(camel)[len(given) :] in ([], ["".join(given)])
+
+
+@given(st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ", min_size=2, max_size=6), lower_words)
+def test_possessives_and_plural_acronyms_are_one_word(acronym: str, given: list[str]) -> None:
+    words = Words()
+    assert words.split(f"{acronym}s") == [f"{acronym.lower()}s"]
+    assert words.split(" ".join(f"{word}'s" for word in given)) == given
 
 
 @pytest.mark.parametrize(
-    ("query", "parts"),
+    ("query", "expected"),
     [
         (
             "read the sheet, then open an issue for each row",
@@ -80,23 +155,22 @@ def test_stemming_and_splitting_take_anything(text: str) -> None:
         ("", [""]),
     ],
 )
-def test_a_task_is_split_into_what_it_asks_for(query: str, parts: list[str]) -> None:
-    assert intents.split(query) == parts
+def test_a_task_is_split_into_what_it_asks_for(query: str, expected: list[str]) -> None:
+    assert parts(query) == expected
 
 
 @given(st.text(max_size=400))
 def test_any_text_has_at_least_one_part_and_a_bounded_number(text: str) -> None:
-    parts = intents.split(text)
-    assert 1 <= len(parts) <= intents.MOST
+    assert 1 <= len(parts(text)) <= MOST_PARTS
 
 
 def test_a_path_is_a_file_and_saving_to_it_writes_one() -> None:
-    assert "write file" in hints.spelt_out("summarize it and save the result to /tmp/out.md")
-    assert "write file" not in hints.spelt_out("summarize /tmp/in.md")
-    assert hints.spelt_out("summarize notes.txt").endswith("file")
-    assert "webpage" in hints.spelt_out("what is on https://example.com/a?b=c")
-    assert "calculate" in hints.spelt_out("17 * (3 + 4)")
-    assert hints.spelt_out("create an issue on github") == "create an issue on github"
+    assert "write file" in with_implied_words("summarize it and save the result to /tmp/out.md")
+    assert "write file" not in with_implied_words("summarize /tmp/in.md")
+    assert with_implied_words("summarize notes.txt").endswith("file")
+    assert "webpage" in with_implied_words("what is on https://example.com/a?b=c")
+    assert "calculate" in with_implied_words("17 * (3 + 4)")
+    assert with_implied_words("create an issue on github") == "create an issue on github"
 
 
 @pytest.mark.parametrize(
@@ -104,22 +178,23 @@ def test_a_path_is_a_file_and_saving_to_it_writes_one() -> None:
 )
 def test_hostile_requests_are_read_in_bounded_work(query: str) -> None:
     begun = time.process_time()
-    hints.spelt_out(query[:4000])
-    intents.split(query[:4000])
+    with_implied_words(query[:4000])
+    parts(query[:4000])
     assert time.process_time() - begun < 5
 
 
 def test_the_verb_of_a_request_is_its_action_whatever_politeness_precedes_it() -> None:
     words = Words()
-    for text in ("delete the branch", "please could you remove the branch", "I want to drop the branch"):
-        assert actions.named(actions.of_request(words.split(text))) == ["delete"]
-    assert actions.of_request(words.split("branch of a tree")) == 0
+    for text in ("delete the branch", "please could you remove the branch", "I'd like to drop the branch"):
+        assert action_names(requested_action(words.split(text))) == ["delete"]
+    assert requested_action(words.split("branch of a tree")) == 0
 
 
-def test_a_tools_action_is_its_verb_and_not_its_object() -> None:
-    assert actions.named(actions.of_entry(["slack", "post", "message"], ["slack"], [])) == ["send"]
-    assert actions.named(actions.of_entry(["pin", "chat", "message"], ["chat"], [])) == []
-    assert "delete" in actions.named(actions.of_entry(["branch"], ["git"], ["deletes", "a", "branch"]))
+def test_a_tools_action_is_its_first_verb_and_that_of_its_description() -> None:
+    assert action_names(offered_action({"name": ["slack", "post", "message"], "server": ["slack"]})) == ["send"]
+    assert action_names(offered_action({"name": ["branch"], "server": ["git"]})) == []
+    described = {"name": ["branch"], "server": ["git"], "description": ["deletes", "a", "branch"]}
+    assert action_names(offered_action(described)) == ["delete"]
 
 
 @pytest.mark.parametrize(
@@ -154,14 +229,34 @@ def test_pictograms_say_their_names() -> None:
 
 
 def test_the_thesaurus_leads_both_ways_and_through_phrases() -> None:
-    groups = thesaurus.of_groups([["create", "make"], ["pull-request", "merge-request"]])
+    groups = Thesaurus.of([["create", "make"], ["pull-request", "merge-request"]], Words())
     assert groups.words[stem("make")] == {stem("create"): 1.0}
     assert groups.words[stem("create")] == {stem("make"): 0.8}
     assert stem("merge") in groups.phrases[stem("pull"), stem("request")]
 
 
-def test_the_lexicon_is_well_formed() -> None:
-    loaded = thesaurus.load()
-    assert len(loaded.words) > 500
-    assert all(0 < weight <= 1 for near in loaded.words.values() for weight in near.values())
-    assert all(word not in near for word, near in loaded.words.items())
+@pytest.fixture(scope="module")
+def thesaurus() -> Thesaurus:
+    return Thesaurus.of(lexicon("thesaurus"), Words())
+
+
+def test_the_thesaurus_is_well_formed(thesaurus: Thesaurus) -> None:
+    assert len(thesaurus.words) > 500
+    assert all(0 < weight <= 1 for near in thesaurus.words.values() for weight in near.values())
+    assert all(word not in near for word, near in thesaurus.words.items())
+
+
+@pytest.mark.parametrize(
+    ("word", "unrelated"),
+    [
+        ("list", ["hotel", "airbnb", "property", "house"]),
+        ("train", ["workout", "gym"]),
+        ("read", ["sensor"]),
+        ("record", ["video", "audio"]),
+        ("guide", ["uuid"]),
+    ],
+)
+def test_a_word_is_not_expanded_by_another_that_shares_its_stem(
+    thesaurus: Thesaurus, word: str, unrelated: list[str]
+) -> None:
+    assert not thesaurus.words[stem(word)].keys() & set(map(stem, unrelated))

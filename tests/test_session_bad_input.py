@@ -182,7 +182,7 @@ async def test_a_wrong_call_is_answered_with_the_right_signature_once(fold: Tool
     assert result.error is not None
     assert str(result.error).splitlines() == [
         "Nothing was run.",
-        "line 2: add needs b.",
+        "line 2: add: missing required argument 'b'.",
         "line 3: add has no argument 'c'. It takes a, b.",
-        "Signature: add(*, a: float, b: float) -> Result",
+        'Signature: add(a: float, b: float) -> {"sum": float}',
     ]

@@ -283,6 +283,15 @@ print(n)
             session="k",
         )
         assert await printed(fold, "from skills.double import double\nprint(double(4))", session="k") == "8\n"
+        assert (
+            await printed(fold, "from skills import double\nprint(double(5), double.double(6))", session="k")
+            == "10 12\n"
+        )
+        assert await printed(fold, "import skills.double as d\nprint(d.double(7))", session="k") == "14\n"
+        package = "open('skills/__init__.py', 'w').write('from .double import double as twice')\n"
+        assert await printed(fold, f"{package}from skills import twice\nprint(twice(8))", session="k") == "16\n"
+        with pytest.raises(AssertionError, match="cannot import name 'triple'"):
+            await printed(fold, "from skills import triple", session="k")
 
 
 class TestEvents:

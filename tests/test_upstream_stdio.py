@@ -236,7 +236,8 @@ async def test_a_server_that_dies_in_mid_call_fails_every_call_at_once(
         if tool == "die":
             assert "I cannot go on" in str(failed.value)
         assert "The call was sent and may have taken effect." in str(failed.value)
-        assert str(fleet.health()[0].log_file) in str(failed.value)
+        assert "`toolfold doctor` names its log" in str(failed.value)
+        assert str(logs) not in str(failed.value)
         # Of use before, so it is started again at once.
         assert said(await fleet.call("a", "echo", {"again": 1})) == '{"again": 1}'
         assert fleet.health()[0].restarts == 1
@@ -283,11 +284,33 @@ async def test_a_broken_server_neither_delays_nor_breaks_a_good_one(logs: Path) 
         assert "Install it" in str(found["missing"])
         assert "exit status 3" in str(found["ends"])
         assert "oops" in str(found["ends"])
-        assert "/no/such/folder" in str(found["nowhere"])
+        assert "its folder (`cwd`) cannot be entered" in str(found["nowhere"])
         assert said(await fleet.call("good", "echo", {})) == "{}"
         states = {health.server: health.state for health in fleet.health()}
         assert states["good"] == "ready"
         assert states["never"] == "starting"
+
+
+async def test_no_error_that_a_model_reads_names_a_path_of_the_host(logs: Path, tmp_path: Path) -> None:
+    (tmp_path / "no-program").write_text("")
+    source = str(tmp_path / "config.json")
+    servers = {
+        "silent": awkward("never-answers", start_timeout=0.2, source=source),
+        "missing": ServerConfig(command="no-such-command-here", source=source),
+        "unfit": ServerConfig(command=str(tmp_path / "no-program"), source=source),
+        "nowhere": ServerConfig(command=sys.executable, cwd=str(tmp_path / "nowhere"), source=source),
+        "ends": ServerConfig(command=sys.executable, args=("-c", "raise SystemExit(3)"), source=source),
+        "elsewhere": ServerConfig(transport="http", url="http://127.0.0.1:9/mcp", source=source),
+        "dies": awkward(source=source),
+    }
+    async with Fleet(servers, log_dir=logs) as fleet:
+        for name in servers:
+            with pytest.raises(UpstreamError) as failed:
+                await fleet.call(name, "die", {})
+            told = [str(failed.value), *(health.last_error for health in fleet.health() if health.server == name)]
+            for text in told:
+                assert not any(path in text for path in (str(tmp_path), str(logs), sys.executable)), text
+            assert str(failed.value).startswith(f"{name}: ")
 
 
 async def test_more_silent_servers_than_start_at_once_do_not_hold_up_the_rest(logs: Path) -> None:

@@ -86,6 +86,59 @@ def simple(name: str = "do_it", server: str = "demo", /, **properties: Any) -> T
     return ToolDefinition(server=server, name=name, description="Does it.", input_schema=schema)
 
 
+_PLACE: dict[str, Any] = {"type": "object", "properties": {"city": {}, "zip": {}}, "required": ["city"]}
+# Tools whose first parameter is a text, a record, any object, anything; for the ways to give arguments.
+FORMS = [
+    simple("create_issue", "s", labels={"type": "array"}, owner_={"type": "string"}, repo_={"type": "string"}),
+    simple("visit", "s", place_=_PLACE, when={"type": "string"}),
+    simple("move", "s", place_=_PLACE, id_={"type": "string"}),
+    simple("store", "s", data_={"type": "object"}),
+    simple("find", "s", filter={"type": ["object", "null"]}, limit={"type": "integer"}),
+    simple("anything", "s", value_={}),
+    simple("odd", "s", **{"If-Match_": {"type": "string"}, "from": {"type": "string"}}),
+]
+
+# What a program writes, and the arguments that are sent or what is wrong.
+CALLS: list[tuple[str, Any]] = [
+    # Positional, in the printed signature's order: required first.
+    ("create_issue('o', 'r', ['bug'])", {"owner": "o", "repo": "r", "labels": ["bug"]}),
+    ("create_issue('o', repo='r')", {"owner": "o", "repo": "r"}),
+    ("create_issue('o', 'r', ...)", {"owner": "o", "repo": "r"}),
+    ("create_issue(*['o', 'r'])", {"owner": "o", "repo": "r"}),
+    ("odd('e', 'f')", {"If-Match": "e", "from": "f"}),
+    ("move({'city': 'x'}, '7')", {"place": {"city": "x"}, "id": "7"}),
+    # Keywords from a dict, and bound in advance.
+    ("create_issue(**{'owner': 'o', 'repo': 'r'})", {"owner": "o", "repo": "r"}),
+    ("partial(create_issue, 'o')(repo='r')", {"owner": "o", "repo": "r"}),
+    ("partial(create_issue, repo='r')('o')", {"owner": "o", "repo": "r"}),
+    ("{'make': create_issue}['make'](owner='o', repo='r')", {"owner": "o", "repo": "r"}),
+    # One dict holds all arguments …
+    ("create_issue({'owner': 'o', 'repo': 'r'})", {"owner": "o", "repo": "r"}),
+    ("create_issue({'owner': 'o'}, repo='r')", {"owner": "o", "repo": "r"}),
+    ("odd({'If-Match': 'e', 'from_': 'f'})", {"If-Match": "e", "from": "f"}),
+    ("visit({'place': {'city': 'x'}})", {"place": {"city": "x"}}),
+    ("store({'data': {'a': 1}})", {"data": {"a": 1}}),
+    ("find({'limit': 3})", {"limit": 3}),
+    ("find({})", {}),
+    ("anything({'value': 1})", {"value": 1}),
+    # … unless its keys fit only the first parameter.
+    ("visit({'city': 'x'})", {"place": {"city": "x"}}),
+    ("visit({'city': 'x'}, when='now')", {"place": {"city": "x"}, "when": "now"}),
+    ("move({'city': 'x'}, id='7')", {"place": {"city": "x"}, "id": "7"}),
+    ("store({'a': 1})", {"data": {"a": 1}}),
+    ("find({'state': 'open'})", {"filter": {"state": "open"}}),
+    ("find({'state': 'open'}, limit=3)", {"filter": {"state": "open"}, "limit": 3}),
+    ("anything({'a': 1})", {"value": {"a": 1}}),
+    # It fits neither, or it is not clear which: that is said, and nothing is sent.
+    (
+        "find({'state': 'open', 'limit': 3})",
+        "find() cannot tell whether the dict is 'filter' or all arguments: write filter=...",
+    ),
+    ("visit({'town': 'x'})", "visit() missing required argument 'place'"),
+    ("move({'city': 'x'})", "move() missing required arguments 'place', 'id'"),
+]
+
+
 class Values:
     """Random values that a schema allows, bounded in size; None of them is certain, so callers validate."""
 

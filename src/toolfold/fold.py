@@ -11,17 +11,20 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolfold.catalog.catalog import Answer, Catalog, Detail
+from toolfold.codegen.names import identifier
 from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.definitions import Listing
-from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
+from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError, UpstreamIsToolfold
 from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
 from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from toolfold.schema.validation import Validators
     from toolfold.session.sessions import Sessions
     from toolfold.upstream.fleet import Fleet
+    from toolfold.upstream.roster import Roster
 
 _T = TypeVar("_T")
 _log = logging.getLogger("toolfold")
@@ -39,7 +43,11 @@ _SWITCHED_OFF = RunError(
     code="disabled", message="Programs are switched off here (`enabled = false` in the settings); search still works."
 )
 _FIRST_LISTING = 20.0
-"""Seconds that a search or a run waits for servers that were never listed before."""
+"""Seconds that a search waits for servers that were never listed before, when nothing is known yet."""
+_SOME_KNOWN = 5.0
+"""Seconds that it waits when it has something to search in."""
+_TIME_TO_ANSWER = 0.05
+_ABSENT_SHOWN = 3
 
 
 class Toolfold:
@@ -49,23 +57,24 @@ class Toolfold:
         self.loaded = loaded
         self.settings = loaded.settings
         self.catalog = Catalog.open(self.settings)
-        self.unlisted: dict[str, UpstreamError] = {}
-        """Servers that could not be listed, and why."""
         self._guards = tuple(guards)
+        self._untold = [project.text for project in loaded.untrusted]
+        """What the first search says once."""
+        if loaded.data_problem:
+            _log.warning(loaded.data_problem)
         self._stack = contextlib.AsyncExitStack()
         self._fleet: Fleet | None = None
         self._sessions: asyncio.Task[Sessions] | None = None
         self._choice: Choice | None = None
         self._pool: Pool | None = None
-        self._first_listing: asyncio.Task[None] | None = None
+        self._roster: Roster | None = None
+        self._waited_for: set[str] = set()
+        """Servers that a search has waited for once; later ones take what is there."""
         self._tree_written: asyncio.Task[str] | None = None
         # The catalog is asked in a thread of its own; meanwhile nothing else asks or changes it.
         self._catalog_lock = asyncio.Lock()
         self._catalog_thread = ThreadPoolExecutor(1, "catalog")
-        self._background: set[asyncio.Task[Any]] = set()
         self._runs: set[asyncio.Task[Any]] = set()
-        self._asked: set[str] = set()
-        """Servers whose definitions were asked for since this fold was opened."""
 
     @classmethod
     def open(
@@ -86,15 +95,19 @@ class Toolfold:
 
     async def __aenter__(self) -> Toolfold:
         from toolfold.upstream.fleet import Fleet
+        from toolfold.upstream.roster import Roster
 
-        fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs", on_listing=self._on_listing)
+        fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
         self._fleet = await self._stack.enter_async_context(fleet)
+        missing = set(self.catalog.missing)
+        self._roster = Roster(fleet, self._take, listed=[name for name in self.settings.servers if name not in missing])
+        self._stack.push_async_callback(self._roster.close)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         self._fleet = None
         with contextlib.suppress(asyncio.CancelledError):
-            for task in [*self._runs, *self._background, self._first_listing, self._sessions, self._tree_written]:
+            for task in [*self._runs, self._sessions, self._tree_written]:
                 if task is not None and not task.done():
                     task.cancel()
                     await asyncio.wait([task], timeout=5)
@@ -104,16 +117,26 @@ class Toolfold:
     # The two tools
 
     async def search(
-        self, query: str, *, detail: Detail = "with_description", limit: int | None = None, explain: bool = False
+        self,
+        query: str,
+        *,
+        detail: Detail = "with_description",
+        limit: int | None = None,
+        server: str | None = None,
+        explain: bool = False,
     ) -> Answer:
-        """What matches, best first, with `.text` as the model reads it."""
+        """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
         _text(query, "query")
-        await self.listed()
-        answer = await self._ask(lambda: self.catalog.search(query, detail=detail, limit=limit, explain=explain))
-        if answer.hits or not self.unlisted:
-            return answer
-        reasons = "\n".join(f"Not available: {str(error)[:200]}" for error in self.unlisted.values())
-        return Answer(answer.hits, answer.total, f"{answer.text}\n{reasons}")
+        await self._listed_for_search(query)
+        answer = await self._ask(
+            lambda: self.catalog.search(query, detail=detail, limit=limit, server=server, explain=explain)
+        )
+        told, self._untold = [self._absent(), *self._untold], []
+        return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
+
+    async def _everything(self, detail: Detail, limit: int | None, server: str | None) -> list[dict[str, Any]]:
+        """Every tool (of one `server`, if given) as a program goes through them."""
+        return await self._ask(lambda: self.catalog.everything(detail, limit=limit, server=server))
 
     async def run(
         self,
@@ -158,7 +181,7 @@ class Toolfold:
         if not self.settings.enabled:
             return RunResult(success=False, error=_SWITCHED_OFF, session=run.session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
-            await self.listed()
+            await self._listed_for_program(code, run.deadline)
             refused = self._review(code) if check else None
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.session)
@@ -211,27 +234,59 @@ class Toolfold:
 
     # What they need
 
-    async def listed(self) -> None:
-        """Wait, within reason, for servers whose tools have never been seen."""
-        self._check_open()
-        if not self.catalog.missing and self._first_listing is None:
-            return
-        if self._first_listing is None:
-            self._first_listing = asyncio.create_task(self.refresh(list(self.catalog.missing)))
-        if not self._first_listing.done():
-            await asyncio.wait([self._first_listing], timeout=_FIRST_LISTING)
+    async def listed(self, servers: Iterable[str] | None = None, timeout: float = _FIRST_LISTING) -> None:
+        """Wait, within reason, for servers (all by default) whose tools have never been seen."""
+        missing = set(self.catalog.missing)
+        wanted = missing if servers is None else missing.intersection(servers)
+        if wanted:
+            await self.roster.wait_for(wanted, timeout)
 
     async def refresh(self, servers: list[str] | None = None) -> None:
         """Ask servers (all by default) for their definitions, side by side, and keep the answers."""
-        async for server, listing in self.fleet.listings(servers):
-            self._asked.add(server)
-            if isinstance(listing, UpstreamError):
-                self.unlisted[server] = listing
-            else:
-                await self._take(listing)
+        await self.roster.refresh(servers)
+
+    async def _listed_for_search(self, query: str) -> None:
+        """A search waits once for each server that was never listed, and longer only where nothing is known at all."""
+        self._check_open()
+        missing = [server for server in self.catalog.missing if server not in self._waited_for or server in query]
+        if missing:
+            self._waited_for.update(missing)
+            await self.listed(missing, _SOME_KNOWN if self.catalog.entries else _FIRST_LISTING)
+
+    async def _listed_for_program(self, code: str, deadline: Deadline) -> None:
+        """A program waits only for servers that it names; the others are listed in the background."""
+        missing = self.catalog.missing
+        if missing:
+            self.roster.want()
+            named = [server for server in missing if _names(code, server)]
+            await self.listed(named, max(deadline.remaining - _TIME_TO_ANSWER, 0.0))
+
+    def _absent(self) -> str:
+        """One line about the servers that are not there yet, and why; empty when all are."""
+        states = self.roster.states()
+        absent = [
+            states[server].text for server in self.catalog.missing if server in states and self._is_expected(server)
+        ]
+        more = f"; and {len(absent) - _ABSENT_SHOWN} more" if len(absent) > _ABSENT_SHOWN else ""
+        return f"Not available now: {'; '.join(absent[:_ABSENT_SHOWN])}{more}" if absent else ""
+
+    def _is_expected(self, server: str) -> bool:
+        return not isinstance(self.unlisted.get(server), UpstreamIsToolfold)
+
+    @property
+    def unlisted(self) -> dict[str, UpstreamError]:
+        """Servers that could not be listed, and why."""
+        states = self._roster.states() if self._roster is not None else {}
+        return {name: state.error for name, state in states.items() if state.state == "failed" and state.error}
+
+    @property
+    def roster(self) -> Roster:
+        """Which servers have been listed, and what became of the others."""
+        self._check_open()
+        assert self._roster is not None
+        return self._roster
 
     async def _take(self, listing: Listing) -> None:
-        self.unlisted.pop(listing.server, None)
         async with self._catalog_lock:
             self.catalog.update(listing)
 
@@ -248,7 +303,7 @@ class Toolfold:
         """Get the sandbox and the API tree ready before the first program asks for them."""
         await self._sandbox()
         await self._fresh_tree()
-        if self._first_listing is not None:
+        if self._waited_for:
             # New definitions: index them now. What is on disk already is read in a moment when it is asked for.
             await self._ask(self.catalog.warm)
 
@@ -290,7 +345,16 @@ class Toolfold:
         settings = self.settings.sandbox
         self._choice = await choose(settings, self.settings.data_dir, tell=_log.info)
         await self._fresh_tree()
-        world = World(self.catalog, self.fleet, self._validators, self._guards, settings, self.search, self._on_used)
+        world = World(
+            self.catalog,
+            self.fleet,
+            self._validators,
+            self._guards,
+            settings,
+            self.search,
+            self._everything,
+            self.roster.used,
+        )
 
         def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
             return Bridge(world, run, output)
@@ -341,8 +405,10 @@ class Toolfold:
             return None
         lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
         lines += self._usages(finding.tool for finding in findings[:5])
-        # A server that could not be listed has no module: say why, not only that.
-        lines += [str(error) for server, error in self.unlisted.items() if server in code]
+        # A server that is not listed yet has no module: say so, and why.
+        states = self.roster.states()
+        absent = [server for server in self.catalog.missing if _names(code, server)]
+        lines += [states[server].text for server in absent if server in states]
         first = findings[0]
         return RunError(
             code=first.code,
@@ -359,19 +425,11 @@ class Toolfold:
         found = [self.catalog.tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
         return [usage(self.catalog.names, tool) for tool in found[:2] if tool is not None]
 
-    def _on_used(self, server: str) -> None:
-        """A server that runs anyway is asked once what it offers now: the cache may be from another day."""
-        if server not in self._asked:
-            self._asked.add(server)
-            self._later(self.refresh([server]))
 
-    def _on_listing(self, listing: Listing) -> None:
-        self._later(self._take(listing))
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+def _names(code: str, server: str) -> bool:
+    """Whether a program names a server: as its module, or in a tool's full name."""
+    words = "|".join(map(re.escape, {server, identifier(server, "server")}))
+    return re.search(rf"(?:servers\.|servers import [^\n]*\b|mcp__|[\"'])(?:{words})(?![A-Za-z0-9])", code) is not None
 
 
 def _text(value: object, name: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,8 @@ from hypothesis import strategies as st
 
 from tests.backends.available import candidate
 from tests.backends.box import SETTINGS, Box, box_around
+from tests.typed_api import CALLS, FORMS
+from toolfold.codegen.tree import write_tree
 from toolfold.sandbox.monty.worker import source
 from toolfold.sandbox.monty.worker.tree import Tree
 
@@ -129,7 +133,7 @@ class TestTheProcessAround:
         module.write_text(
             "from servers._call import tool\n"
             f"open({str(sprung)!r}, 'w').write('x')\n"
-            f"@tool('lab', 'echo')\nasync def trap(*, text: str = open({str(sprung)!r}, 'w')) -> str:\n    ...\n"
+            f"@tool('lab', 'echo')\nasync def trap(text: str = open({str(sprung)!r}, 'w')) -> str:\n    ...\n"
         )
         await monty.close()
         ran = await monty.run("from servers.lab import trap\nprint(await trap(text='called'))")
@@ -151,7 +155,7 @@ class TestTree:
         folder.mkdir(parents=True)
         text = """
 @tool('x y', 'do-it', {'from_': 'from'})
-async def do_it(*, from_: str, to: str = ...) -> str:
+async def do_it(from_: str, to: str = ...) -> str:
     'Doc.'
 """
         (folder / "do_it.py").write_text(text)
@@ -161,10 +165,29 @@ async def do_it(*, from_: str, to: str = ...) -> str:
         assert tool.arguments((), {"from_": "a", "to": ...}) == {"from": "a"}
         assert tool.arguments(({"from": "b"},), {}) == {"from": "b"}
         for wrong in ({}, {"from_": "a", "too": "b"}):
-            with pytest.raises(TypeError, match=re.escape("do_it(*, from_: str, to: str=...)")):
+            with pytest.raises(TypeError, match=re.escape("do_it(from_: str, to: str=...)")):
                 tool.arguments((), wrong)
-        with pytest.raises(TypeError, match="one dict"):
-            tool.arguments(("a", "b"), {})
+        assert tool.arguments(("a", "b"), {}) == {"from": "a", "to": "b"}
+
+    def test_arguments_are_given_by_the_same_rule_as_in_python_itself(self, tmp_path: Path) -> None:
+        write_tree(FORMS, tmp_path)
+        tree = Tree(tmp_path)
+
+        def sends(name: str) -> Callable[..., Any]:
+            def call(*args: Any, **keywords: Any) -> Any:
+                tool = tree.tool(f"servers.s.{name}")
+                assert tool is not None
+                return tool.arguments(args, keywords)
+
+            return call
+
+        names: dict[str, Any] = {tool.name: sends(tool.name) for tool in FORMS}
+        for call, sent in CALLS:
+            try:
+                outcome = eval(call, {**names, "partial": partial})
+            except TypeError as error:
+                outcome = str(error).partition(". ")[0]
+            assert outcome == sent, call
 
 
 _names = st.sampled_from(["ToolError", "progress", "call_mcp_tool"])

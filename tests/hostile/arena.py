@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.backends.available import candidate
+from toolfold.codegen.tree import write_tree
 from toolfold.config.settings import SandboxSettings
+from toolfold.definitions import ToolDefinition
 from toolfold.errors import LimitExceeded, SandboxDied, UnknownTool
 from toolfold.sandbox.frames import Call, Request
 from toolfold.sandbox.pool import Pool
+from toolfold.sandbox.protocol import Supervised
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.homes import SessionHomes
+
+TOOLS = [ToolDefinition(server="lab", name=name, description=f"{name}.") for name in ("one", "two", "three")]
+"""What is in the API tree that the sandboxes see."""
 
 
 @dataclass
@@ -63,6 +69,7 @@ class Arena:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._stack = contextlib.AsyncExitStack()
+        self.api = data_dir / "api"
         self._homes: SessionHomes | None = None
         self._pool: Pool | None = None
 
@@ -71,12 +78,11 @@ class Arena:
         self.wait_for(self._open(), 120)
 
     async def _open(self) -> None:
-        api = self.data_dir / "api"
-        (api / "servers").mkdir(parents=True)
+        write_tree(TOOLS, self.api)
         found = await candidate(self.backend, self.data_dir, self.settings)
         self._homes = SessionHomes(self.data_dir)
         self._stack.callback(self._homes.close)
-        self._pool = await self._stack.enter_async_context(Pool(found.backend, api, self._homes, self.settings))
+        self._pool = await self._stack.enter_async_context(Pool(found.backend, self.api, self._homes, self.settings))
 
     def close(self) -> None:
         self.wait_for(self._stack.aclose(), 60)
@@ -109,21 +115,62 @@ class Arena:
     ) -> Outcome:
         assert self._pool is not None
         sandbox = await self._pool.take()
-        host = Listener(slow=slow)
-        outcome = Outcome()
         try:
             if before is not None:
                 before(sandbox)
-            done = await sandbox.run(code, host, timeout)
-            outcome.value, outcome.error = done.value, done.error
-        except LimitExceeded as error:
-            outcome.error, outcome.limit = str(error), error.limit
-        except SandboxDied as error:
-            outcome.error = str(error)
+            outcome = await _outcome(sandbox, code, timeout, slow=slow)
         finally:
             await sandbox.close()
-            outcome.printed, outcome.progress = bytes(host.printed_bytes), host.texts
             if after is not None:
                 await asyncio.to_thread(after, sandbox)
             self._pool.discard(sandbox)
         return outcome
+
+    @contextlib.contextmanager
+    def session(self, name: str = "") -> Generator[Session]:
+        """A sandbox that stays, for several programs. With a `name` its home is renamed like that of a real session."""
+        assert self._pool is not None
+        assert self._homes is not None
+        sandbox: Sandbox = self.wait_for(self._pool.take(), 60)
+        if name:
+            home = self._homes.adopt(sandbox.home, "arena", name)
+            assert home is not None
+            sandbox.home = home
+        try:
+            yield Session(self, sandbox)
+        finally:
+            self.wait_for(sandbox.close(), 60)
+
+
+@dataclass
+class Session:
+    arena: Arena
+    sandbox: Sandbox
+
+    def run(self, code: str, timeout: float = 20.0) -> Outcome:
+        return self.arena.wait_for(_outcome(self.sandbox, code, timeout), timeout + 60)
+
+    def fall_asleep(self) -> None:
+        """Wait until nothing in it works any more, or it was ended."""
+        self.arena.wait_for(_asleep(self.sandbox), 30)
+
+
+async def _asleep(sandbox: Sandbox) -> None:
+    cell = sandbox.cell
+    assert isinstance(cell, Supervised)
+    while sandbox.alive and not cell.still():
+        await asyncio.sleep(0.005)
+
+
+async def _outcome(sandbox: Sandbox, code: str, timeout: float, *, slow: bool = False) -> Outcome:
+    host = Listener(slow=slow)
+    outcome = Outcome()
+    try:
+        done = await sandbox.run(code, host, timeout)
+        outcome.value, outcome.error = done.value, done.error
+    except LimitExceeded as error:
+        outcome.error, outcome.limit = str(error), error.limit
+    except SandboxDied as error:
+        outcome.error = str(error)
+    outcome.printed, outcome.progress = bytes(host.printed_bytes), host.texts
+    return outcome

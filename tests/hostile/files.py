@@ -298,6 +298,54 @@ FILES = [
         """,
     ),
     Attempt(
+        "mount_table_of_a_thread",
+        "learns the host's paths from the mount table as one of its threads sees it",
+        """
+        def attempt():
+            tables = ["/proc/thread-self/mountinfo", "/proc/mounts", "/etc/mtab"]
+            for thread in os.listdir("/proc/self/task"):
+                tables += ["/proc/self/task/%s/%s" % (thread, name) for name in ("mountinfo", "mounts", "mountstats")]
+            for table in tables:
+                try:
+                    if open(table).read():
+                        return True
+                except OSError:
+                    pass
+            return False
+        """,
+    ),
+    Attempt(
+        "mount_table_of_a_child",
+        "learns the host's paths from the mount table of a process that it starts",
+        """
+        def attempt():
+            child = os.fork()
+            if child == 0:
+                time.sleep(10)
+                os._exit(0)
+            try:
+                return bool(open("/proc/%d/mountinfo" % child).read())
+            finally:
+                os.kill(child, 9)
+                os.waitpid(child, 0)
+        """,
+    ),
+    Attempt(
+        "mount_table_by_call",
+        "asks the kernel for its mounts without /proc",
+        """
+        def attempt():
+            try:
+                request = struct.pack("IIQQQ", 32, 0, 0xFFFFFFFFFFFFFFFF, 0, 0)
+                return call("listmount", request, ctypes.create_string_buffer(800), 100, 0) > 0
+            except OSError as error:
+                if error.errno == errno.ENOSYS:
+                    return "no such call"
+                raise
+        """,
+        needs="no such call",
+    ),
+    Attempt(
         "run_own_binary",
         "copies a program into its folder and runs it there",
         """

@@ -1,41 +1,52 @@
 """Every tool, resource and prompt that is known, answered from disk: nothing is started to search or to generate.
 
-What upstreams last offered is kept by `store`, definitions from files are read by `files`, and search keeps its index
-beside them. All of it is rebuilt from the definitions whenever it is missing or out of date.
+`store` holds what servers last offered, `files` reads definitions from files, and `search` keeps its index beside them,
+which is rebuilt from the definitions whenever it is missing or out of date.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, TypeVar, overload
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from toolfold.catalog.answer import DETAILS, LIKELY, MOST, Answer, Detail, Hit, fitting, told
-from toolfold.catalog.browse import ServerInfo, one_server, overview, read_query
-from toolfold.catalog.entries import Entry, encodable, entries_of
+from toolfold.catalog.answer import (
+    Answer,
+    Detail,
+    Hit,
+    Query,
+    check_detail,
+    fitting,
+    one_server,
+    overview,
+    ranked_answer,
+    server_label,
+    show,
+)
+from toolfold.catalog.entries import Allow, Entry, ServerInfo, View, encodable, entries_of, with_counts
 from toolfold.catalog.files import read_catalogs
 from toolfold.catalog.resolve import WrittenNames, nearest_words
-from toolfold.catalog.store import Kept, Store, kept
-from toolfold.catalog.view import Allow, View, counted
+from toolfold.catalog.store import Store, StoredListing, stored_listing
 from toolfold.codegen.names import ApiNames
 from toolfold.config.settings import Settings
 from toolfold.definitions import Listing, PromptDefinition, ResourceDefinition, ToolDefinition
 from toolfold.schema import text
 
 if TYPE_CHECKING:
-    from toolfold.catalog.search.engine import Engine
+    from toolfold.catalog.search.ranking import Ranker
 
 __all__ = ["Allow", "Answer", "Catalog", "Definitions", "Detail", "Entry", "Hit", "ServerInfo"]
 
 _T = TypeVar("_T")
-_SHOWN = 60
+_LONGEST_QUOTE = 60
 _LONGEST_NAME = 200
 _IDENTIFIER = re.compile(r"[_./:-]|[a-z][A-Z]")
 """What tells a name from a word."""
 _ALMOST = 0.5
-"""How much of a name must be there for a misspelling of it."""
+"""How much a query must look like a name to be taken for a misspelling of it."""
 
 
 class Definitions(Sequence[_T]):
@@ -64,15 +75,17 @@ class Definitions(Sequence[_T]):
 class Catalog:
     """One catalog per process, changed only by `update`. Not for use from several threads at once."""
 
-    def __init__(self, settings: Settings, live: Iterable[Kept], files: Iterable[Kept], problems: list[str]) -> None:
+    def __init__(
+        self, settings: Settings, live: Iterable[StoredListing], files: Iterable[StoredListing], problems: list[str]
+    ) -> None:
         self._settings = settings
         self._folder = settings.data_dir / "catalog"
         self._store = Store(self._folder)
         self._files = {one.server: one for one in files}
         self._live = {one.server: one for one in live}
-        self._engine: Engine | None = None
+        self._ranker: Ranker | None = None
         self.problems = problems
-        """What could not be read or kept, each with its file and the reason."""
+        """What could not be read or stored, each with its file and the reason."""
         self._state = _State(self._live, self._files, settings.servers)
 
     @classmethod
@@ -125,23 +138,23 @@ class Catalog:
         return found.tool() if found is not None else None
 
     def named(self, written: str) -> ToolDefinition | None:
-        """The one tool that `written` names, as `find` reads it. Quick: nothing similar is looked for."""
+        """The one tool that `written` names, as `find` reads it, or None. Quick: does not look for similar names."""
         found = self._state.written.matches(written)
         return found[0].tool() if len(found) == 1 else None
 
     def find(self, written: str) -> ToolDefinition:
-        """The tool that `written` names in any of the usual ways, or its generated name, or alone if that is unique.
+        """The tool that `written` names: in any usual way, by its generated name, or by its bare name if unique.
 
-        Raises UnknownTool with the nearest names.
+        Raises UnknownTool with the nearest names, or with the server's tools where none is near.
         """
-        return self._state.written.find(written).tool()
+        return self._state.written.resolve(written).tool()
 
-    # Kept fresh
+    # Changed
 
     def update(self, listing: Listing) -> bool:
-        """Take over what a server offers now, and keep it for later processes; False when it is what we knew."""
+        """Take over what a server offers now, and store it for later processes. False when nothing has changed."""
         listing = encodable(listing)
-        new = kept(listing.server, listing.instructions, entries_of(listing))
+        new = stored_listing(listing.server, listing.instructions, entries_of(listing))
         old = self._live.get(listing.server)
         config = self._settings.servers.get(listing.server)
         if old is not None and old.digest == new.digest:
@@ -153,12 +166,19 @@ class Catalog:
             try:
                 self._store.write(new, config)
             except OSError as error:
-                self.problems.append(f"{self._folder}: the listing of {listing.server!r} could not be kept: {error}")
+                self.problems.append(f"{self._folder}: the listing of {listing.server!r} could not be stored: {error}")
         return self.version != before
+
+    @property
+    def semantic(self) -> bool:
+        """Whether search goes by meaning too: the setting allows it and the `semantic` extra is installed."""
+        from toolfold.catalog.search.vectors import Meanings
+
+        return self._settings.semantic and Meanings.open() is not None
 
     def warm(self) -> None:
         """Make search ready now instead of at the first question: index, vectors, vocabulary."""
-        self._search_engine().ready()
+        self._current_ranker().load()
 
     # Search
 
@@ -166,54 +186,71 @@ class Catalog:
         self,
         query: str,
         *,
-        detail: str = "with_description",
+        detail: Detail = "with_description",
         limit: int | None = None,
+        server: str | None = None,
         allow: Allow | None = None,
         explain: bool = False,
     ) -> Answer:
-        """What matches, best first. An empty query lists the servers, `server:NAME` one of them.
+        """What matches, best first. An empty query lists the servers, `server:NAME` (or `server=`) one of them.
 
         `allow` decides what the caller may know of: what it refuses is neither shown nor counted nor hinted at.
         """
-        level, notice = _detail(detail)
-        answer = self._answer(query, level, limit, allow, explain)
-        if notice:
-            return Answer(answer.hits, answer.total, f"{notice}\n{answer.text}")
-        return answer
-
-    def _answer(self, query: str, detail: Detail, limit: int | None, allow: Allow | None, explain: bool) -> Answer:
-        asked = read_query(query)
+        check_detail(detail)
+        asked = Query.read(query)
         view = View.of(self.entries, self.servers, allow)
-        if asked.server:
-            server = self._server(asked.server, view.servers)
-            if server is None:
-                return _unknown_server(asked.server, view.servers)
-            view = view.within(server.name)
+        wanted = server or asked.server
+        if wanted:
+            known = self._server(wanted, view.servers)
+            if known is None:
+                return self._unknown_server(wanted, view.servers)
+            view = view.within(known.name)
             if not asked.words:
-                return one_server(server, view.entries, self.names, detail, limit, asked.page)
-        elif asked.server is not None or not asked.words or asked.words.casefold().startswith("page:"):
-            return overview(view.servers, view.entries, asked.page)
+                return one_server(known, view.entries, self.names, detail, limit, asked.page)
+        elif not asked.words:
+            return overview(view.servers, view.entries, self.names, asked.page)
         return self._ranked(asked.words, detail, limit, view, explain)
+
+    def everything(
+        self,
+        detail: Detail = "name_only",
+        *,
+        limit: int | None = None,
+        server: str | None = None,
+        allow: Allow | None = None,
+    ) -> list[dict[str, Any]]:
+        """Every tool (of one server, if given) by name, as `Answer.rows()` gives hits; empty for an unknown server."""
+        check_detail(detail)
+        view = View.of(self.entries, self.servers, allow)
+        known = self._server(server, view.servers) if server else None
+        if server and known is None:
+            return []
+        tools = (
+            entry for entry in view.entries if entry.kind == "tool" and (known is None or entry.server == known.name)
+        )
+        return [Hit(entry, self.names).row(detail) for entry in islice(tools, limit if limit and limit > 0 else None)]
 
     def _ranked(self, query: str, detail: Detail, limit: int | None, view: View, explain: bool) -> Answer:
         if not view.entries:
             return _nothing_known(view.servers)
-        named, why = self._named(query, view)
-        count = LIKELY[detail] if limit is None or limit < 1 else min(limit, MOST)
-        found = self._search_engine().find(query, count, view.mask, explain)
-        ranked = [Hit(one.entry, self.names, score=one.score, why=one.why) for one in found.ranked]
-        best = max((hit.score for hit in ranked), default=0.0)
-        first = {(tool.server, tool.name) for tool in named}
-        exact = [Hit(tool, self.names, score=best + 1, why=[why] if explain else ()) for tool in named]
-        hits = exact + [hit for hit in ranked if hit.kind != "tool" or (hit.server, hit.name) not in first]
-        total = max(found.total, len(hits))
-        if hits:
-            shown = fitting(hits, detail, limit)
-            return Answer(shown, total, told(shown, detail, before=f"{len(shown)} of {total:,} matches:"))
-        return self._nearest(query, detail, limit, view)
+        named, reason = self._named(query, view)
+        found = self._current_ranker().rank(query, view.mask)
+        if not named and not found.total:
+            return self._nearest(query, detail, limit, view)
+        first = {tool.digest for tool in named}
+
+        def hits() -> Iterator[Hit]:
+            for tool in named:
+                yield Hit(tool, self.names, score=found.top + 1, why=(lambda: [reason]) if explain else None)
+            for match in found:
+                if match.entry.digest not in first:
+                    why = partial(found.why, match) if explain else None
+                    yield Hit(match.entry, self.names, score=match.score, why=why)
+
+        return ranked_answer(hits(), found.total, detail, limit)
 
     def _named(self, query: str, view: View) -> tuple[list[Entry], str]:
-        """The tools that a query names outright or all but; a sentence names none."""
+        """The tools that a query names exactly or nearly; a sentence names none."""
         if any(map(str.isspace, query)) or len(query) > _LONGEST_NAME:
             return [], ""
         exact = view.only(self._state.written.matches(query))
@@ -224,51 +261,56 @@ class Catalog:
     def _nearest(self, query: str, detail: Detail, limit: int | None, view: View) -> Answer:
         """Nothing matches: what looks like the query, and what to do next."""
         near = view.only(self._state.written.nearest(query, 20))[:5]
-        hits = fitting([Hit(tool, self.names) for tool in near], detail, limit)
+        hits, _ = fitting([Hit(tool, self.names) for tool in near], detail, limit)
         before = f"No match for {_quoted(query)}."
+        words = "other words" if query.isascii() else "other words or in English"
         servers = f"the {len(view.servers)} servers" if len(view.servers) != 1 else "the server"
-        step = f'Say what it should do in other words, or "" lists {servers}.'
+        step = f'Say what it should do in {words}, or "" lists {servers}.'
         if hits:
-            return Answer(hits, 0, told(hits, detail, before=f"{before} Nearest names:", after=step))
-        return Answer(text=f"{before} {step}")
+            return Answer(hits, 0, f"{before} Nearest names:\n{show(hits, detail)}\n{step}", detail)
+        return Answer(text=f"{before} {step}", detail=detail)
 
     def _server(self, written: str, servers: Sequence[ServerInfo]) -> ServerInfo | None:
-        folded = written.casefold().replace("-", "_")
+        """The server of that name, or of that module, or of that name but for case and hyphens."""
         for server in servers:
             if server.name == written:
                 return server
-        modules = self.names.modules()
+        folded = written.casefold().replace("-", "_")
+        modules = {module.casefold(): name for module, name in self.names.modules().items()}
         by_name = {server.name: server for server in servers}
-        for module, name in modules.items():
-            if folded == module.casefold() and name in by_name:
-                return by_name[name]
+        if modules.get(folded) in by_name:
+            return by_name[modules[folded]]
         return next((one for one in servers if one.name.casefold().replace("-", "_") == folded), None)
 
-    def _search_engine(self) -> Engine:
-        # Search brings numpy and an index with it: whoever only serves or generates never loads them.
-        from toolfold.catalog.search.engine import Engine
+    def _unknown_server(self, written: str, servers: Sequence[ServerInfo]) -> Answer:
+        labels = [server_label(self.names, server.name) for server in servers]
+        listed = ", ".join(nearest_words(written, labels) or labels[:10])
+        return Answer(text=f'There is no server {_quoted(written)}. Nearest: {listed}. "" lists all {len(servers)}.')
 
-        engine = self._engine
-        if engine is None or engine.version != self.version:
-            engine = Engine(
-                self._state.scope, self.version, self.entries, self._folder, self._settings.semantic, engine
-            )
-            self._engine = engine
-        return engine
+    def _current_ranker(self) -> Ranker:
+        # Search brings numpy and an index with it: a process that only serves or generates never loads them.
+        from toolfold.catalog.search.ranking import Ranker
+
+        if self._ranker is None or self._ranker.version != self.version:
+            state, semantic = self._state, self._settings.semantic
+            self._ranker = Ranker(state.scope, state.version, state.entries, self._folder, semantic, self._ranker)
+        return self._ranker
 
 
 class _State:
-    """The catalog at one moment; whatever follows from the definitions is worked out once, when it is asked for."""
+    """The catalog at one moment. What follows from the definitions is computed once, when it is first needed."""
 
-    def __init__(self, live: dict[str, Kept], files: dict[str, Kept], configured: Iterable[str]) -> None:
-        # A server that has spoken for itself is believed over a file.
-        self._kept = [(files | live)[name] for name in sorted(files.keys() | live.keys())]
+    def __init__(
+        self, live: dict[str, StoredListing], files: dict[str, StoredListing], configured: Iterable[str]
+    ) -> None:
+        # What a server said itself wins over a file.
+        self._listings = [(files | live)[name] for name in sorted(files.keys() | live.keys())]
         self._live = frozenset(live)
         self._configured = sorted(configured)
-        digest = blake2b(b"".join(one.server.encode() + b"\0" + one.digest for one in self._kept), digest_size=16)
+        digest = blake2b(b"".join(one.server.encode() + b"\0" + one.digest for one in self._listings), digest_size=16)
         self.version = digest.hexdigest()
         self.scope = blake2b(repr(sorted({*self._configured, *files})).encode(), digest_size=8).hexdigest()
-        self.entries = [entry for one in self._kept for entry in one.entries]
+        self.entries = [entry for one in self._listings for entry in one.entries]
 
     @cached_property
     def of_kind(self) -> dict[str, list[Entry]]:
@@ -298,24 +340,11 @@ class _State:
                 source="cache" if one.server in self._live else "file",
                 missing=one.server in self._configured and one.server not in self._live,
             )
-            for one in self._kept
+            for one in self._listings
         }
         for name in self._configured:
             known.setdefault(name, ServerInfo(name=name, missing=True))
-        return counted([known[name] for name in sorted(known)], self.entries, drop=False)
-
-
-def _detail(detail: str) -> tuple[Detail, str]:
-    for known in DETAILS:
-        if detail == known:
-            return known, ""
-    return "with_description", f"Unknown detail {_quoted(detail)}: valid are {', '.join(DETAILS)}."
-
-
-def _unknown_server(written: str, servers: Sequence[ServerInfo]) -> Answer:
-    near = nearest_words(written, [server.name for server in servers]) or [server.name for server in servers[:10]]
-    listed = ", ".join(text.one_line(name, 80) for name in near)
-    return Answer(text=f'There is no server {_quoted(written)}. Nearest: {listed}. "" lists all {len(servers)}.')
+        return with_counts([known[name] for name in sorted(known)], self.entries, drop=False)
 
 
 def _nothing_known(servers: Sequence[ServerInfo]) -> Answer:
@@ -326,4 +355,4 @@ def _nothing_known(servers: Sequence[ServerInfo]) -> Answer:
 
 
 def _quoted(written: str) -> str:
-    return f'"{text.one_line(written, _SHOWN)}"'
+    return f'"{text.one_line(written, _LONGEST_QUOTE)}"'

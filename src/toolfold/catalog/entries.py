@@ -1,15 +1,19 @@
-"""One thing that can be found: a tool, a resource or a prompt, with its schema kept undecoded until it is asked for.
+"""One thing that can be found: a tool, a resource or a prompt, with its schema left undecoded until it is needed.
 
-A catalog of thousands of tools is mostly JSON Schema that nobody reads in this process. So an entry holds the words
-that people and search read, and the rest as the bytes it came in.
+A catalog of thousands of tools is mostly JSON Schema that is never read in this process. So an entry holds the words
+that people and search read, and the rest as the bytes it came in. A `View` is the part of the catalog that one caller
+may see.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from toolfold.definitions import (
     Listing,
@@ -187,3 +191,74 @@ def _decoded(body: bytes, kind: type[_Body]) -> _Body:
     except (msgspec.MsgspecError, RecursionError):
         # A file's schema is taken over unread; one that turns out unreadable leaves a tool without declared arguments.
         return kind()
+
+
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the catalog knows of one server. `source` is `cache` (a live listing), `file`, or empty when it has none."""
+
+    name: str
+    tools: int = 0
+    resources: int = 0
+    prompts: int = 0
+    instructions: str = ""
+    source: str = ""
+    missing: bool = False
+
+
+Allow = Callable[[Entry], bool]
+"""Whether a caller may know of an entry. It is asked once per entry and question."""
+
+
+class View:
+    """The catalog as one caller may see it: what is filtered out is in no list, count or hint made from the view.
+
+    `mask` says of every entry whether it is seen; None when all are.
+    """
+
+    def __init__(self, entries: Sequence[Entry], servers: Sequence[ServerInfo], mask: list[bool] | None) -> None:
+        self._all = entries
+        self._servers = servers
+        self.mask = mask
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], servers: Sequence[ServerInfo], allow: Allow | None) -> View:
+        return cls(entries, servers, None if allow is None else [bool(allow(entry)) for entry in entries])
+
+    @cached_property
+    def entries(self) -> Sequence[Entry]:
+        if self.mask is None:
+            return self._all
+        return [entry for entry, seen in zip(self._all, self.mask, strict=True) if seen]
+
+    @cached_property
+    def servers(self) -> Sequence[ServerInfo]:
+        """The servers with what is seen of each, without those of which nothing is."""
+        return self._servers if self.mask is None else with_counts(self._servers, self.entries, drop=True)
+
+    @cached_property
+    def _digests(self) -> set[bytes]:
+        return {entry.digest for entry in self.entries}
+
+    def only(self, found: Iterable[Entry]) -> list[Entry]:
+        """Those of `found` that are seen."""
+        return list(found) if self.mask is None else [entry for entry in found if entry.digest in self._digests]
+
+    def within(self, server: str) -> View:
+        """The same view of one server."""
+        seen = self.mask or [True] * len(self._all)
+        mask = [one and entry.server == server for one, entry in zip(seen, self._all, strict=True)]
+        return View(self._all, self._servers, mask)
+
+
+def with_counts(servers: Sequence[ServerInfo], entries: Iterable[Entry], *, drop: bool) -> list[ServerInfo]:
+    """The servers with the counts of these entries; with `drop`, without those that had entries and keep none."""
+    counts = {server.name: {"tool": 0, "resource": 0, "prompt": 0} for server in servers}
+    for entry in entries:
+        counts[entry.server][entry.kind] += 1
+    found: list[ServerInfo] = []
+    for server in servers:
+        mine = counts[server.name]
+        had = server.tools + server.resources + server.prompts
+        if not drop or not had or any(mine.values()):
+            found.append(replace(server, tools=mine["tool"], resources=mine["resource"], prompts=mine["prompt"]))
+    return found

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from toolfold.catalog.entries import Entry, Kind, PromptBody, ResourceBody, entry
-from toolfold.catalog.store import Kept, kept
+from toolfold.catalog.store import StoredListing, stored_listing
 from toolfold.definitions import PromptArgument
 
 _LARGEST = 200_000_000
-"""Bytes; a file beyond it is no catalog."""
+"""Bytes of a catalog file; a larger one is not read."""
 
 
 class _Wire(msgspec.Struct):
@@ -64,16 +64,16 @@ _decode_resource = msgspec.json.Decoder(_WireResource)
 _decode_prompt = msgspec.json.Decoder(_WirePrompt)
 
 
-def read_catalogs(places: tuple[Path, ...], problems: list[str]) -> list[Kept]:
-    """One listing per server, in the order of the places and of the names in each; trouble is added to `problems`."""
-    found: dict[str, Kept] = {}
+def read_catalogs(places: tuple[Path, ...], problems: list[str]) -> list[StoredListing]:
+    """One listing per server, in the order of the places and of the file names in each. Failures go to `problems`."""
+    found: dict[str, StoredListing] = {}
     for path in _files(places, problems):
         listing = _read(path, problems)
         if listing is None:
             continue
         if listing.server in found:
             problems.append(
-                f"{path}: server {listing.server!r} was read from another file before; this one is not used"
+                f"{path}: server {listing.server!r} was already read from another file; this one is not used"
             )
         else:
             found[listing.server] = listing
@@ -90,7 +90,7 @@ def _files(places: tuple[Path, ...], problems: list[str]) -> Iterator[Path]:
             problems.append(f"{place}: no such file or folder")
 
 
-def _read(path: Path, problems: list[str]) -> Kept | None:
+def _read(path: Path, problems: list[str]) -> StoredListing | None:
     try:
         if path.stat().st_size > _LARGEST:
             problems.append(f"{path}: larger than {_LARGEST // 1_000_000} MB")
@@ -118,10 +118,10 @@ def _read(path: Path, problems: list[str]) -> Kept | None:
                 problems.append(f"{path}: {kind} {place + 1} of {len(raws)} is not used: {error}")
                 continue
             if (kind, one.key) in entries:
-                problems.append(f"{path}: {kind} {one.key!r} is there twice; the first one is used")
+                problems.append(f"{path}: {kind} {one.key!r} is defined twice; the first one is used")
             else:
                 entries[kind, one.key] = one
-    return kept(wire.server, wire.instructions or "", sorted(entries.values(), key=Entry.order))
+    return stored_listing(wire.server, wire.instructions or "", sorted(entries.values(), key=Entry.order))
 
 
 def _tool(server: str, raw: msgspec.Raw) -> Entry:

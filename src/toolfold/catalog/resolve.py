@@ -14,6 +14,10 @@ _SEPARATORS = ("__", ".", "/", ":")
 _PREFIXES = ("mcp__", "servers.", "mcp.", "mcp/")
 _SHOWN = 5
 _LONGEST_SHOWN = 80
+_LONGEST_LIST = 240
+"""Characters of a server's tools in an error."""
+_LIKELY_MEANT = 0.25
+"""How much a name must look like the one written to be suggested before a list of the server's tools."""
 
 
 class WrittenNames:
@@ -43,20 +47,53 @@ class WrittenNames:
                     found.setdefault((server, name), []).append(tool)
         return found
 
-    def find(self, written: str) -> Entry:
-        """The one tool that `written` names; UnknownTool with the nearest names otherwise."""
+    def resolve(self, written: str) -> Entry:
+        """The one tool that `written` names. UnknownTool with the nearest names, or else the server's tools."""
         found = self.matches(written)
         if len(found) == 1:
             return found[0]
         shown = written.strip()[:_LONGEST_SHOWN]
         if found:
-            several = ", ".join(self.spelt(found[:_SHOWN]))
+            several = ", ".join(self.labels(found[:_SHOWN]))
             raise UnknownTool(f"{shown!r} is a tool of several servers.", hint=f"Write one of: {several}.")
         if not self._tools:
             raise UnknownTool(f"There is no tool {shown!r}.", hint="No tools are known yet.")
-        near = self.spelt(self.nearest(written))
-        hint = f"Nearest: {', '.join(near)}." if near else "search_tools() finds tools by what they do."
-        raise UnknownTool(f"There is no tool {shown!r}.", hint=hint)
+        server, name = self._server_in(written)
+        if server is not None:
+            message = f"{self._names.server(server)} has no tool {name[:_LONGEST_SHOWN]!r}."
+            near = self._bare.get(name, [])[:_SHOWN] or self.nearest(name, least=_LIKELY_MEANT, server=server)
+            if not near:
+                raise UnknownTool(message, hint=self._tools_of(server))
+        else:
+            message = f"There is no tool {shown!r}."
+            near = self.nearest(written)
+        labels = ", ".join(self.labels(near))
+        hint = f"Nearest: {labels}." if near else "search_tools() finds tools by what they do."
+        raise UnknownTool(message, hint=hint)
+
+    def _server_in(self, written: str) -> tuple[str | None, str]:
+        """The server that `written` begins with, in any of its spellings, and the rest."""
+        for text in (written.removeprefix(prefix) for prefix in (*_PREFIXES, "")):
+            for server, name in _halves(text.strip()):
+                if server := self._servers.get(_folded(server)):
+                    return server, name
+        return None, written
+
+    @cached_property
+    def _servers(self) -> dict[str, str]:
+        spellings = {_folded(self._names.server(tool.server)): tool.server for tool in self._tools}
+        return spellings | {_folded(tool.server): tool.server for tool in self._tools}
+
+    def _tools_of(self, server: str) -> str:
+        """`It has: create_issue, list_issues, … (42 in all).`"""
+        functions = list(self._names.functions(server))
+        shown = functions[:1]
+        for function in functions[1:]:
+            if len(", ".join([*shown, function])) > _LONGEST_LIST:
+                break
+            shown.append(function)
+        more = f", … ({len(functions)} in all)" if len(shown) < len(functions) else ""
+        return f"It has: {', '.join(shown)}{more}."
 
     def matches(self, written: str) -> list[Entry]:
         """The tools that `written` may name, the strictest reading that finds any: usually one or none."""
@@ -76,14 +113,18 @@ class WrittenNames:
                     return loose
         return []
 
-    def nearest(self, written: str, count: int = _SHOWN, *, least: float = 0.2) -> list[Entry]:
-        """The tools whose names look most like `written`, nearest first; none that look less like it than `least`."""
+    def nearest(
+        self, written: str, count: int = _SHOWN, *, least: float = 0.2, server: str | None = None
+    ) -> list[Entry]:
+        """The tools (of one server, if given) that look most like `written`, nearest first, none below `least`."""
         wanted = _folded(written.strip()[:200])
         pieces = _trigrams(wanted)
         if not wanted:
             return []
         scored: list[tuple[float, str, Entry]] = []
         for tool in self._tools:
+            if server is not None and tool.server != server:
+                continue
             name, whole = _folded(tool.name), f"{_folded(tool.server)}_{_folded(tool.name)}"
             score = max(_overlap(pieces, _trigrams(name)), _overlap(pieces, _trigrams(whole)))
             if name.startswith(wanted):
@@ -93,7 +134,7 @@ class WrittenNames:
         scored.sort(key=lambda one: one[:2])
         return [tool for _, _, tool in scored[:count]]
 
-    def spelt(self, tools: Iterable[Entry]) -> list[str]:
+    def labels(self, tools: Iterable[Entry]) -> list[str]:
         return [f"{self._names.server(one.server)}.{self._names.function(one.server, one.name)}" for one in tools]
 
 

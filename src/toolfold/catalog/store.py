@@ -1,7 +1,7 @@
-"""What upstreams offered when they were last asked, one file per server, readable by any number of processes at once.
+"""What servers offered when they were last asked: one file per server, safe to read and write from many processes.
 
-A file is named by a hash of the server's config: another command, another token or another URL is another server. Only
-the hash is kept, never the config. A file is replaced whole, so a reader sees the old listing or the new one.
+A file is named by a hash of the server's config, so another command, token or URL is another server. Only the hash is
+stored, never the config. A file is replaced as a whole: a reader sees the old listing or the new one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from toolfold.catalog.entries import Entry
 from toolfold.config.settings import ServerConfig
 
 _FORMAT = 1
-_LEFTOVER = 3600.0
-"""Seconds after which a half-written file belongs to a process that is no more."""
+_ABANDONED_AFTER = 3600.0
+"""Seconds after which a half-written file is taken to be left by a process that died."""
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
+class StoredListing(msgspec.Struct, frozen=True, array_like=True):
     """One server's listing, sorted. `digest` changes if and only if something in it does."""
 
     server: str
@@ -35,33 +35,33 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
 
 class _File(msgspec.Struct, frozen=True, array_like=True):
     format: int
-    kept: Kept
+    listing: StoredListing
 
 
 _decode = msgspec.msgpack.Decoder(_File)
 
 
-def kept(server: str, instructions: str, entries: list[Entry]) -> Kept:
+def stored_listing(server: str, instructions: str, entries: list[Entry]) -> StoredListing:
     """`entries` must be sorted."""
     whole = blake2b(msgspec.msgpack.encode([server, instructions, [one.digest for one in entries]]), digest_size=16)
-    return Kept(server, instructions, entries, whole.digest())
+    return StoredListing(server, instructions, entries, whole.digest())
 
 
 class Store:
-    """The folder of listings. Reading never fails: what cannot be read is as good as absent."""
+    """The folder of listings. Reading never fails: a file that cannot be read counts as missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def read(self, server: str, config: ServerConfig) -> Kept | None:
+    def read(self, server: str, config: ServerConfig) -> StoredListing | None:
         try:
             found = _decode.decode(self._path(server, config).read_bytes())
         except (OSError, msgspec.MsgspecError, RecursionError):
             return None
-        return found.kept if found.format == _FORMAT and found.kept.server == server else None
+        return found.listing if found.format == _FORMAT and found.listing.server == server else None
 
-    def write(self, listing: Kept, config: ServerConfig) -> None:
-        """Keep `listing` for the next process; raises OSError where the folder cannot be written."""
+    def write(self, listing: StoredListing, config: ServerConfig) -> None:
+        """Store `listing` for later processes. OSError where the folder cannot be written."""
         replace_file(self._path(listing.server, config), msgspec.msgpack.encode(_File(_FORMAT, listing)))
 
     def _path(self, server: str, config: ServerConfig) -> Path:
@@ -70,7 +70,7 @@ class Store:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """`path` holds `data` after this, or what it held before: nothing in between, whoever else writes or dies."""
+    """Write `data` to `path` atomically: after a crash or a concurrent write the file is whole, old or new."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _sweep(path.parent)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
@@ -86,9 +86,10 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def _sweep(folder: Path) -> None:
+    """Remove unfinished files that were abandoned."""
     with contextlib.suppress(OSError):
         for leftover in folder.glob(".*.tmp"):
-            if time.time() - leftover.stat().st_mtime > _LEFTOVER:
+            if time.time() - leftover.stat().st_mtime > _ABANDONED_AFTER:
                 leftover.unlink(missing_ok=True)
 
 

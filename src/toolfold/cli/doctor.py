@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -12,18 +14,24 @@ import typer
 from toolfold.cli.console import printable, write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, log_to_file, run_async
 from toolfold.cli.trust import offer_trust
-from toolfold.errors import ToolfoldError, UpstreamError, UpstreamIsToolfold
+from toolfold.errors import ToolfoldError, UpstreamIsToolfold
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
 
+_EXTRAS = {
+    "semantic": ("wordllama", "search finds tools by meaning as well as by words"),
+    "tokens": ("rs_bpe", "token counts are exact instead of estimated"),
+    "monty": ("pydantic_monty", "programs run where neither bubblewrap nor containers do"),
+}
+"""Extra → the module that it brings, and what it adds."""
 _PROBE = "from toolfold import search_tools\nprint('ran', len(search_tools('')))"
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that was checked, how it is, and what to do when it is not well."""
 
-    topic: Literal["config", "server", "sandbox"]
+    topic: Literal["config", "server", "sandbox", "extra"]
     name: str
     state: Literal["ok", "warning", "bad"]
     detail: str = ""
@@ -63,7 +71,7 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
             status.update("starting every server")
             lines += await _servers(fold)
             status.update("proving the sandbox")
-            return lines + await _sandbox(fold, lambda text: status.update(escape(printable(text))))
+            return lines + await _sandbox(fold, lambda text: status.update(escape(printable(text)))) + _extras(fold)
 
 
 def _config(fold: Toolfold) -> list[Line]:
@@ -98,15 +106,11 @@ def _config(fold: Toolfold) -> list[Line]:
 
 
 async def _servers(fold: Toolfold) -> list[Line]:
-    failures: dict[str, UpstreamError] = {}
+    failures = {server: state.error for server, state in (await fold.roster.refresh()).items()}
     counts: dict[str, str] = {}
-    async for server, listing in fold.fleet.listings():
-        if isinstance(listing, UpstreamError):
-            failures[server] = listing
-        else:
-            fold.catalog.update(listing)
-            offers = {"tools": listing.tools, "resources": listing.resources, "prompts": listing.prompts}
-            counts[server] = ", ".join(f"{len(kind)} {name}" for name, kind in offers.items() if kind) or "no tools"
+    for info in fold.catalog.servers:
+        offers = {"tools": info.tools, "resources": info.resources, "prompts": info.prompts}
+        counts[info.name] = ", ".join(f"{count} {kind}" for kind, count in offers.items() if count) or "no tools"
     lines: list[Line] = []
     for health in sorted(fold.fleet.health(), key=lambda each: each.server):
         problem = failures.get(health.server)
@@ -122,7 +126,7 @@ async def _servers(fold: Toolfold) -> list[Line]:
                     name=health.server,
                     state="bad",
                     detail=problem.message,
-                    todo=problem.hint or f"Its log: {health.log_file}",
+                    todo=_todo(problem.hint, fold.settings.servers[health.server].source, health.log_file),
                 )
             )
             continue
@@ -130,6 +134,14 @@ async def _servers(fold: Toolfold) -> list[Line]:
         lines.append(Line(topic="server", name=health.server, state="ok", detail=detail))
         lines += [Line(topic="server", name=health.server, state="warning", detail=each) for each in health.problems]
     return lines
+
+
+def _todo(hint: str, source: str, log: Path) -> str:
+    """The files are named here and nowhere else: everything else that says what is wrong is read by models too."""
+    from toolfold.upstream.serverlog import DOCTOR
+
+    hint = hint.removesuffix(DOCTOR).rstrip()
+    return f"{hint} Log: {log}{f'; configured in {source}' if source else ''}".lstrip()
 
 
 async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
@@ -152,6 +164,19 @@ async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
         for reason in choice.passed_over
     ]
     return [best, *walls, *tried]
+
+
+def _extras(fold: Toolfold) -> list[Line]:
+    lines: list[Line] = []
+    for extra, (module, adds) in _EXTRAS.items():
+        if find_spec(module) is None:
+            todo = f"Run: pip install 'toolfold[{extra}]'"
+            lines.append(Line(topic="extra", name=f"{extra} is not installed", state="warning", detail=adds, todo=todo))
+        elif extra == "semantic" and not fold.catalog.semantic:
+            lines.append(Line(topic="extra", name=extra, state="ok", detail="switched off (`semantic = false`)"))
+        else:
+            lines.append(Line(topic="extra", name=extra, state="ok", detail=adds))
+    return lines
 
 
 def _show(lines: list[Line]) -> None:

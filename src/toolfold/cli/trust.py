@@ -101,7 +101,12 @@ def _ask(project: Project, here: Host) -> Project:
     sys.stderr.write(_QUESTION)
     sys.stderr.flush()
     answer = "yes" if sys.stdin.readline().strip().lower() in {"y", "yes"} else "no"
-    Decisions(here).record(project, answer)
+    try:
+        Decisions(here).record(project, answer)
+    except ConfigError:
+        # A no that cannot be kept is asked for again; a yes that cannot be kept is none.
+        if answer == "yes":
+            raise
     return dataclasses.replace(project, answer=answer)
 
 

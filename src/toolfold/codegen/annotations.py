@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Set
 
-from toolfold.codegen import from_schema as schema
-from toolfold.codegen.model import Choice, ListOf, MapOf, OneOf, RecordOf, Scalar, TupleOf, Type, Unknown
-from toolfold.codegen.names import MODULE_NAMES
+from toolfold.codegen.model import Choice, ListOf, MapOf, Media, OneOf, RecordOf, Scalar, TupleOf, Type, Unknown
+from toolfold.codegen.names import FILE, MODULE_NAMES
+from toolfold.codegen.records import free_name, type_name
 from toolfold.codegen.unions import one_of
 from toolfold.schema import text
 
 WIDTH = 88
+_WIDTH_IN_A_LISTING = 100
 INDENT = "    "
 _SCALARS = {"str": "str", "int": "int", "float": "float", "bool": "bool", "null": "None"}
 _STRINGS = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
@@ -30,9 +31,11 @@ class Annotations:
         """Named types in order, each followed by two empty lines."""
         self.imports: set[str] = set()
         """What was used from `typing`."""
+        self.uses_files = False
         self._taken = {name.casefold() for name in (*taken, *ahead)}
         self._ahead = set(ahead)
         self._exploded = exploded
+        self._inline: dict[str, str] = {}
         self._aliases: dict[Type, str] = {}
 
     def write(self, type_: Type, hint: str, room: int) -> str:
@@ -58,9 +61,17 @@ class Annotations:
             case OneOf(members):
                 return " | ".join(self.shape(member) for member in members)
             case RecordOf(record):
-                return record
+                return self._inline.get(record, record)
+            case Media():
+                self.uses_files = True
+                return FILE
             case Unknown():
                 return "Any"
+
+    def inline(self, record: str, shape: str) -> None:
+        """From here on `record` is written as its shape and needs no definition."""
+        self._inline[record] = shape
+        self._ahead.discard(record)
 
     def define(self, lines: list[str], *, record: str = "") -> None:
         """Adds the definition of a type; from here on `record` can be named without quotes."""
@@ -71,7 +82,7 @@ class Annotations:
 
     def _fitted(self, type_: Type, hint: str, room: int) -> str:
         expression = self.shape(type_)
-        if not _fits(expression, room):
+        if not self._fits(expression, room):
             match type_:
                 case OneOf(members) if members[-1] == Scalar("null"):
                     rest = members[0] if len(members) == 2 else OneOf(members[:-1])
@@ -82,13 +93,19 @@ class Annotations:
                     expression = f"dict[str, {self._fitted(value, hint, room + len('dict[str, ]'))}]"
                 case _:
                     return self._alias(type_, hint)
-        return expression if _fits(expression, room) else self._alias(type_, hint)
+        return expression if self._fits(expression, room) else self._alias(type_, hint)
+
+    def _fits(self, expression: str, room: int) -> bool:
+        # A listing breaks no line, so it does not matter where in the line an annotation stands.
+        if not self._exploded:
+            return text.columns(expression) <= _WIDTH_IN_A_LISTING
+        return room + text.columns(expression) <= WIDTH
 
     def _alias(self, type_: Type, hint: str) -> str:
         """The name of a type that is too long where it is used."""
         if type_ in self._aliases:
             return self._aliases[type_]
-        name = self._free_name(hint)
+        name = free_name(type_name(hint), self._taken)
         match type_:
             case Choice(values):
                 self._define_alias(name, "Literal", [_literal(value) for value in values])
@@ -133,18 +150,6 @@ class Annotations:
         words = set(re.findall(r"\w+", _STRINGS.sub("", expression)))
         self.imports |= words & MODULE_NAMES
         return text.quote(expression) if words & self._ahead else expression
-
-    def _free_name(self, wish: str) -> str:
-        name = candidate = schema.type_name(wish)
-        number = 2
-        while candidate.casefold() in self._taken:
-            candidate, number = f"{name}{number}", number + 1
-        self._taken.add(candidate.casefold())
-        return candidate
-
-
-def _fits(expression: str, room: int) -> bool:
-    return room + text.columns(expression) <= WIDTH
 
 
 def _literal(value: str | int | bool | None) -> str:

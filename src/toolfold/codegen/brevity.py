@@ -1,6 +1,6 @@
 """What a listing leaves out because the signature beside it has said it already.
 
-`owner: Repository owner` tells a reader of `create_issue(*, owner: str, …)` nothing, and `(optional)` nothing that
+`owner: Repository owner` tells a reader of `create_issue(owner: str, …)` nothing, and `(optional)` nothing that
 `= ...` does not. Only a listing is trimmed so; the module keeps every word.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Set
 
 from toolfold.schema import text
 
+_LONGEST_DESCRIPTION = 8000
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 # Anything else (a digit, a quote, an example in brackets) is information of its own.
 _PLAIN = re.compile(r"[A-Za-z\s,.'’/-]*")
@@ -40,6 +41,14 @@ _JOINTS = frozenset(
     | {"which", "it", "its", "from", "at", "into", "your", "you", "will", "can", "should", "whether", "if", "when"}
     | {"use", "used", "using", "specify", "specifies", "given", "provide", "provided", "want", "specific", "desired"}
 )
+# "Returns a JSON string", "JSON-formatted text", "Returns: the rows as JSON".
+_JSON_PROMISE = re.compile(
+    r"\bJSON[- ]?(?:formatted |encoded |serialized |response )?(?:string|str|text)\b"
+    r"|\b(?:string|text) (?:containing|of|with|in|as)(?: an?| the)? JSON\b"
+    r"|\breturn(?:s|ed)?\b[^.\n]{0,60}\bJSON\b(?! schema| path)"
+    r"|\breturns:\s[^\n]{0,80}\bJSON\b",
+    re.IGNORECASE,
+)
 _TRIVIAL = frozenset({"not empty", ">=0", ">=1", ">0"})
 
 
@@ -55,6 +64,11 @@ def worth_saying(description: str, limit: int, known: Set[str]) -> str:
         return opening
     told = words(opening) - _JOINTS
     return "" if all(_is_among(word, known) for word in told) else opening
+
+
+def promises_json(description: str) -> bool:
+    """Whether a description says that the result is JSON text, which a program would then parse."""
+    return _JSON_PROMISE.search(description[:_LONGEST_DESCRIPTION]) is not None
 
 
 def telling(notes: Iterable[str]) -> list[str]:

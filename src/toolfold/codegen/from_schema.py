@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -20,17 +20,22 @@ from toolfold.codegen.model import (
     Interface,
     ListOf,
     MapOf,
+    Media,
+    OneOf,
     Record,
     RecordOf,
     TupleOf,
     Type,
     Unknown,
 )
-from toolfold.codegen.names import identifier, parameters
+from toolfold.codegen.names import FILE, parameters
+from toolfold.codegen.records import settle
+from toolfold.codegen.singular import singular
 from toolfold.codegen.unions import SCALARS, choice, one_of
 from toolfold.definitions import ToolDefinition
+from toolfold.schema import media
 from toolfold.schema.pointer import lookup
-from toolfold.schema.text import columns
+from toolfold.schema.wrapper import unwrapped
 
 Node = dict[str, Any]
 
@@ -39,7 +44,7 @@ _DEEPEST = 24
 # Nodes read of one tool: 10,000 properties fit, a bomb of references does not.
 _MOST_NODES = 40_000
 _MOST_MEMBERS = 40
-_LONGEST_NAME = 30
+_LONGEST_TITLE = 30
 # Words about a type that do not change it: two objects that differ only here are one record.
 _ABOUT = ("description", "title", "default", "examples", "example", "deprecated")
 _COMPOSED = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
@@ -51,17 +56,16 @@ _SHAPE = ("type", "properties", "items", "prefixItems", "enum", "const", "$ref",
 
 def read(tool: ToolDefinition, *, reserved: Set[str] = frozenset()) -> Interface:
     """The interface of `tool`. Record names are identifiers, distinct, and none is in `reserved`."""
-    reader = _Reader(reserved)
+    reader = _Reader()
     root = reader.flattened(tool.input_schema, tool.input_schema)
     fields, others, notes = reader.parameters(root, tool.input_schema)
-    result: Type = Unknown()
-    if tool.output_schema:
-        result = reader.type_of(tool.output_schema, tool.output_schema, "Result", 0)
+    result = reader.result(tool.output_schema) if tool.output_schema else Unknown()
+    records, settled = settle(reader.records, reserved | {FILE} if reader.found_media else reserved)
     return Interface(
-        parameters=tuple(sorted(fields, key=lambda field: not field.required)),
-        others=others,
-        result=result,
-        records=tuple(reader.records),
+        parameters=tuple(replace(field, type=settled(field.type)) for field in sorted(fields, key=_is_optional)),
+        others=settled(others) if others is not None else None,
+        result=settled(result),
+        records=tuple(records),
         notes=notes,
     )
 
@@ -71,7 +75,7 @@ class Arguments:
     """Which arguments a tool takes, without their types."""
 
     keywords: dict[str, str]
-    """Keyword of the function → wire name."""
+    """Keyword of the function → wire name, in the order of the printed signature: the required ones first."""
     required: frozenset[str]
     """Wire names."""
     open: bool
@@ -83,25 +87,27 @@ class Arguments:
 def arguments(tool: ToolDefinition) -> Arguments:
     """What `read` would find, at a fraction of its cost."""
     try:
-        root = _Reader(frozenset()).flattened(tool.input_schema, tool.input_schema)
+        root = _Reader().flattened(tool.input_schema, tool.input_schema)
     except RecursionError:
         return Arguments({}, frozenset(), open=True, closed=False)
     properties, needed = _properties(root)
     words = parameters(dict.fromkeys([*properties, *needed]))
+    required = frozenset(needed)
     extra = root.get("additionalProperties")
     return Arguments(
-        {word: wire for wire, word in words.items()},
-        frozenset(needed),
+        {words[wire]: wire for wire in sorted(words, key=lambda wire: wire not in required)},
+        required,
         open=extra is True or isinstance(extra, dict),
         closed=extra is False and not root.get("patternProperties"),
     )
 
 
 class _Reader:
-    def __init__(self, reserved: Set[str]) -> None:
+    def __init__(self) -> None:
         self.records: list[Record] = []
-        self._reserved = {name.casefold() for name in reserved}
-        self._names: dict[tuple[int, bytes], str] = {}
+        self.found_media = False
+        self._reads_result = False
+        self._names: dict[tuple[int, bool, bytes], str] = {}
         self._following: set[tuple[int, str]] = set()
         self._left = _MOST_NODES
 
@@ -116,6 +122,12 @@ class _Reader:
         elif isinstance(extra, dict):
             others = self.type_of(cast(Node, extra), document, "Extra", 1)
         return fields, others, constraints.rules(root)
+
+    def result(self, schema: Node) -> Type:
+        """The type of what a call returns: without the wrapper of a library, and with media as files."""
+        self._reads_result = True
+        inner = unwrapped(schema)
+        return self.type_of(schema if inner is None else inner, schema, "Result", 0)
 
     def flattened(self, node: Any, document: Node, depth: int = 0) -> Node:
         """`node` as one object schema: references followed, `allOf` merged, alternatives laid over each other."""
@@ -234,19 +246,36 @@ class _Reader:
             if rest is False or (len(listed) == len(cast(list[Any], places)) and node.get("maxItems") == len(listed)):
                 return TupleOf(types)
             return ListOf(Unknown())
-        return ListOf(self.type_of(items, document, _singular(hint), depth + 1))
+        return ListOf(self.type_of(items, document, singular(hint), depth + 1))
 
     def _object(self, node: Node, document: Node, hint: str, depth: int) -> Type:
         if _is_record(node):
-            return RecordOf(self._record(node, document, hint, depth))
+            files = self._files(node, document, depth) if self._reads_result else "never"
+            if files == "always":
+                return Media()
+            record = RecordOf(self._record(node, document, hint, depth))
+            return one_of([Media(), record]) if files == "sometimes" else record
         extra = node.get("additionalProperties")
         if isinstance(extra, dict) and extra:
-            return MapOf(self.type_of(extra, document, _singular(hint), depth + 1))
+            return MapOf(self.type_of(extra, document, singular(hint), depth + 1))
         patterns = node.get("patternProperties")
         if isinstance(patterns, dict) and patterns and extra is False:
             values = list(cast(Node, patterns).values())[:_MOST_MEMBERS]
-            return MapOf(one_of([self.type_of(value, document, _singular(hint), depth + 1) for value in values]))
+            return MapOf(one_of([self.type_of(value, document, singular(hint), depth + 1) for value in values]))
         return MapOf(Unknown())
+
+    def _files(self, node: Node, document: Node, depth: int) -> Literal["always", "sometimes", "never"]:
+        """Whether an object of a result reaches the program as a file."""
+        if media.is_media(node):
+            self.found_media = True
+            return "always" if media.is_always_media(node) else "sometimes"
+        resource = media.embedded(node)
+        if resource is None:
+            return "never"
+        content = self.type_of(resource, document, "resource", depth + 1)
+        if isinstance(content, OneOf) and Media() in content.members:
+            return "sometimes"
+        return "always" if content == Media() else "never"
 
     # --- records
 
@@ -257,10 +286,11 @@ class _Reader:
             encoded = msgspec.json.encode(shape)
         except (TypeError, ValueError, RecursionError):
             encoded = repr(id(node)).encode()
-        key = (id(document) if b'"$ref"' in encoded else 0, encoded)
+        # In a result, media are files.
+        key = (id(document) if b'"$ref"' in encoded else 0, self._reads_result, encoded)
         if key in self._names:
             return self._names[key]
-        name = self._names[key] = self._free_name(hint)
+        name = self._names[key] = f"{len(self._names)}:{hint}"
         # An empty key may be demanded without being described; no type can say it.
         fields = tuple(item for item in self._fields(node, document, depth + 1) if item.name)
         self.records.append(Record(name, fields, open=node.get("additionalProperties") is True))
@@ -286,26 +316,9 @@ class _Reader:
             default=own.get("default", ABSENT),
         )
 
-    def _free_name(self, wish: str) -> str:
-        name = candidate = type_name(wish)
-        number = 2
-        while candidate.casefold() in self._reserved:
-            candidate, number = f"{name}{number}", number + 1
-        self._reserved.add(candidate.casefold())
-        return candidate
 
-
-def type_name(wish: str) -> str:
-    """`wish` as the name of a type: words run together, each with a capital."""
-    name = ""
-    for word in filter(None, identifier(wish, "Value", frozenset()).split("_")):
-        longer = f"{name}{word[0].upper()}{word[1:]}"
-        if name and columns(longer) > _LONGEST_NAME:
-            break
-        name = longer
-    while columns(name) > _LONGEST_NAME:
-        name = name[:-1]
-    return name or "Value"
+def _is_optional(field: Field) -> bool:
+    return not field.required
 
 
 def _properties(node: Node) -> tuple[Node, list[str]]:
@@ -375,7 +388,7 @@ def _with_variants(node: Node) -> Iterator[Node]:
 def _variant_hint(variant: Node, hint: str) -> str:
     """A name for one of several alternatives: its title, or the constant that marks it."""
     title = variant.get("title")
-    if isinstance(title, str) and 0 < len(title) <= _LONGEST_NAME:
+    if isinstance(title, str) and 0 < len(title) <= _LONGEST_TITLE:
         return title
     properties = variant.get("properties")
     for node in cast(Node, properties).values() if isinstance(properties, dict) else ():
@@ -383,7 +396,3 @@ def _variant_hint(variant: Node, hint: str) -> str:
         if isinstance(mark, str) and mark:
             return f"{mark} {hint}"
     return hint
-
-
-def _singular(hint: str) -> str:
-    return hint[:-1] if len(hint) > 3 and hint.endswith("s") and not hint.endswith("ss") else f"{hint} item"

@@ -1,10 +1,11 @@
 """What a tool takes and gives, as a small tree of types that no language owns.
 
-`schema.py` reads JSON Schema into it and every emitter writes from it, so what an emitter must understand is this page.
+`from_schema.py` reads JSON Schema into it and every emitter writes from it: an emitter must understand this page only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -59,7 +60,27 @@ class RecordOf:
     record: str
 
 
-Type = Unknown | Scalar | Choice | ListOf | TupleOf | MapOf | OneOf | RecordOf
+@dataclass(frozen=True, slots=True)
+class Media:
+    """An image, a sound or other bytes in a result: the program gets a file."""
+
+
+Type = Unknown | Scalar | Choice | ListOf | TupleOf | MapOf | OneOf | RecordOf | Media
+
+
+def records_in(type_: Type) -> Iterator[str]:
+    """The names of the records that `type_` is made of, once for each place."""
+    match type_:
+        case RecordOf(record):
+            yield record
+        case ListOf(inner) | MapOf(inner):
+            yield from records_in(inner)
+        case TupleOf(inner) | OneOf(inner):
+            for part in inner:
+                yield from records_in(part)
+        case _:
+            pass
+
 
 ABSENT: Any = object()
 """No default. It differs from a default of null."""

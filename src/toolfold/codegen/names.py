@@ -22,6 +22,10 @@ _LONGEST_ARGUMENT = 200
 _BUILTINS = frozenset(name for name in dir(builtins) if not name.startswith("_"))
 # What a tool's module itself needs, so no function in it may be called that.
 MODULE_NAMES = frozenset({"Any", "Literal", "NotRequired", "Required", "TypeAlias", "TypedDict", "Union", "tool"})
+INDEX = "index"
+"""The module of a server that is another name of its package, so no tool may be called that."""
+FILE = "File"
+"""The class of media in results, in modules that name it."""
 # Scripts whose letters look like Latin ones: inside a word of Latin letters they are there to deceive.
 _LOOKALIKES = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "OSAGE", "DESERET")
 
@@ -47,7 +51,7 @@ class ApiNames:
         for tool in tools:
             by_server.setdefault(tool.server, {})[tool.name] = None
         modules = distinct(by_server, fallback="server")
-        avoid = _BUILTINS | MODULE_NAMES
+        avoid = _BUILTINS | MODULE_NAMES | {INDEX}
         return cls(
             modules,
             {server: distinct(names, fallback="tool", avoid=avoid) for server, names in by_server.items()},
@@ -183,6 +187,9 @@ def _is_argument(name: str) -> bool:
     if not name.isascii():
         return name == identifier(name, "", frozenset())
     if keyword.iskeyword(name) or name == "__debug__":
+        return False
+    # To a type checker, a parameter `__x` is one that cannot be a keyword.
+    if name.startswith("__") and not name.endswith("__"):
         return False
     return name.isidentifier() and len(name) <= _LONGEST_ARGUMENT
 

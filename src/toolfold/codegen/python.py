@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from toolfold.codegen.model import (
     TupleOf,
     Type,
     Unknown,
+    records_in,
 )
 from toolfold.codegen.names import MODULE_NAMES, parameters
 from toolfold.definitions import ToolDefinition
@@ -36,6 +38,10 @@ from toolfold.schema import text
 
 _RESERVED = frozenset({*MODULE_NAMES, *dir(builtins)})
 _LONGEST_DEFAULT = 40
+_REPEATED = 40
+"""Columns of an inline object that may be written more than once."""
+# The keys of an object that is written inside an annotation.
+_KEYS = re.compile(r"\"(?:[^\"\\]|\\.)*\":|'(?:[^'\\]|\\.)*':")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class Layout:
     """Characters of the description; None keeps it whole, 0 leaves it out. So for the next two."""
     parameter: int | None = None
     field: int | None = None
+    inline: int = 0
+    """Columns of an object that is written where it is used, `{"id": int}`; longer ones get a name."""
     most: int | None = None
     """Parameters shown; the rest are taken as further keywords."""
 
@@ -64,6 +72,8 @@ class PythonTool:
     """The docstring, if there is anything to say."""
     imports: set[str] = field(default_factory=set[str])
     """What the pieces need from `typing`."""
+    uses_files: bool = False
+    """Whether the pieces name the class of files."""
     renamed: dict[str, str] = field(default_factory=dict[str, str])
     """Keyword → wire name, where they differ."""
 
@@ -89,8 +99,11 @@ class _Writer:
         self._function = function
         self._layout = layout
         self._out = PythonTool()
-        records = {record.name for record in interface.records}
-        self._annotations = Annotations({*_RESERVED, function}, records, exploded=layout.exploded)
+        self._ahead = {record.name for record in interface.records}
+        self._annotations = Annotations({*_RESERVED, function}, self._ahead, exploded=layout.exploded)
+        types = [*(item.type for item in interface.parameters), interface.result, interface.others or Unknown()]
+        types += [item.type for record in interface.records for item in record.fields]
+        self._uses = Counter(name for type_ in types for name in records_in(type_))
         self._known: frozenset[str] = frozenset()
 
     def write(self, tool: ToolDefinition) -> PythonTool:
@@ -98,21 +111,25 @@ class _Writer:
             shown = text.opening(tool.description, self._layout.description)
             self._known = brevity.words(tool.server, tool.name, shown)
         for record in self._interface.records:
-            self._record(record)
+            shape = self._shape(record) if self._layout.inline else None
+            if shape is None:
+                self._record(record)
+            else:
+                self._annotations.inline(record.name, shape)
+            self._ahead.discard(record.name)
         keywords = parameters(field.name for field in self._interface.parameters)
         self._out.renamed = {word: wire for wire, word in keywords.items() if word != wire}
         self._out.header = self._signature(keywords)
         self._out.doc = self._docstring(tool, keywords)
         self._out.definitions = self._annotations.definitions
         self._out.imports = self._annotations.imports
+        self._out.uses_files = self._annotations.uses_files
         return self._out
 
     # --- the function
 
     def _signature(self, keywords: dict[str, str]) -> list[str]:
         rows = [self._parameter(parameter, keywords[parameter.name]) for parameter in self._interface.parameters]
-        if rows:
-            rows.insert(0, "*")
         if self._interface.others is not None:
             word = "others"
             while word in keywords.values():
@@ -143,7 +160,10 @@ class _Writer:
                 said = self._said(parameter, self._layout.parameter, shown=shown is not None)
             if said:
                 lines.append(f"{keywords[parameter.name]}: {said.replace(chr(10), chr(10) + '  ')}")
-        parts.append("\n".join([*lines, *(f"({note})" for note in self._interface.notes)]))
+        notes = list(self._interface.notes)
+        if brevity.promises_json(tool.description) and self._interface.result != Scalar("str"):
+            notes.append("the result arrives parsed")
+        parts.append("\n".join([*lines, *(f"({note})" for note in notes)]))
         lines = text.docstring("\n\n".join(filter(None, parts)) or tool.name, INDENT)
         if len(lines) > 1 and not self._layout.exploded and not lines[-2].endswith(("\\", '"')):
             lines[-2:] = [f'{lines[-2]}"""']
@@ -168,6 +188,18 @@ class _Writer:
 
     # --- named types
 
+    def _shape(self, record: Record) -> str | None:
+        """The record as it is written where it is used; None where it is too long, has docs, or is used again."""
+        inside = {name for item in record.fields for name in records_in(item.type)}
+        if inside & self._ahead or (record.open and self._layout.field != 0):
+            return None
+        most = self._layout.inline if self._uses[record.name] == 1 or self._layout.field == 0 else _REPEATED
+        rows = self._rows(record, True)
+        if rows is None or any(comment for comment, _, _ in rows):
+            return None
+        shape = f"{{{', '.join(f'{text.quote(name)}: {annotation}' for _, name, annotation in rows)}}}"
+        return shape if text.columns(shape) <= most else None
+
     def _record(self, record: Record) -> None:
         needed = sum(item.required for item in record.fields)
         total = 2 * needed >= len(record.fields)
@@ -179,7 +211,7 @@ class _Writer:
         self._annotations.imports |= {"TypedDict", *wrapped}
         closed = "" if not record.open or self._layout.field == 0 else "  # and other keys"
         # In a class body a key called `list` would hide the type, for a checker, from the keys after it.
-        used = {word for _, _, annotation in rows for word in re.findall(r"\w+", annotation)}
+        used = {word for _, _, annotation in rows for word in re.findall(r"\w+", _KEYS.sub("", annotation))}
         if all(_is_attribute(item.name) and item.name not in used for item in record.fields):
             bases = "TypedDict" if total else "TypedDict, total=False"
             lines = [f"class {record.name}({bases}):{closed}"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from toolfold.codegen.annotations import WIDTH
-from toolfold.codegen.names import ApiNames
+from toolfold.codegen.names import FILE, ApiNames
 from toolfold.codegen.python import Layout, emit
 from toolfold.definitions import ToolDefinition
 from toolfold.schema import text
 
 # In a listing the first words of a doc decide; `help(tool)` and the module have all of them.
-_SHORT = Layout(exploded=False, description=0, parameter=0, field=0)
-_FULL = Layout(exploded=False, description=300, parameter=72, field=50)
+_SHORT = Layout(exploded=False, description=0, parameter=0, field=0, inline=120)
+_FULL = Layout(exploded=False, description=300, parameter=72, field=50, inline=60)
 
 # A tool beyond any use still has to be shown somehow.
 _BARE = Layout(exploded=False, description=300, parameter=0, field=0, most=100)
@@ -27,12 +27,12 @@ def import_line(names: ApiNames, tool: ToolDefinition) -> str:
 
 
 def signature(names: ApiNames, tool: ToolDefinition) -> str:
-    """The function with its types on one line, valid Python: `async def create_issue(*, title: str) -> Any: ...`"""
+    """The function with its types on one line, valid Python: `async def create_issue(title: str) -> Any: ...`"""
     return f"{emit(tool, names.function(tool.server, tool.name), _SHORT).header[0]} ..."
 
 
 def usage(names: ApiNames, tool: ToolDefinition) -> str:
-    """The signature as an error quotes it: `Signature: create_issue(*, title: str) -> Any`"""
+    """The signature as an error quotes it: `Signature: create_issue(title: str) -> Any`"""
     line = signature(names, tool).removesuffix(": ...").removeprefix("async def ")
     return f"Signature: {text.one_line(line, _LONGEST_USAGE)}"
 
@@ -55,7 +55,8 @@ def module(names: ApiNames, tool: ToolDefinition) -> str:
     lines: list[str] = []
     if parts.imports:
         lines += [f"from typing import {', '.join(sorted(parts.imports))}", ""]
-    lines += ["from servers._call import tool", "", "", *parts.definitions, *_decorator(tool, parts.renamed)]
+    shared = f"{FILE}, tool" if parts.uses_files else "tool"
+    lines += [f"from servers._call import {shared}", "", "", *parts.definitions, *_decorator(tool, parts.renamed)]
     return "\n".join([*lines, *parts.header, *(parts.doc or [f"    {text.quote(tool.name)}"]), "    ...", ""])
 
 

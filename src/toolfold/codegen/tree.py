@@ -25,7 +25,7 @@ import msgspec
 
 from toolfold.codegen import render
 from toolfold.codegen.annotations import WIDTH
-from toolfold.codegen.names import ApiNames
+from toolfold.codegen.names import INDEX, ApiNames
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import ConfigError
 from toolfold.schema import text
@@ -131,7 +131,7 @@ def _files(ordered: list[ToolDefinition]) -> _Files:
         members.setdefault(module, []).append(own)
     for module, prints_ in members.items():
         own = _digest(" ".join(prints_).encode())
-        files[f"{module}/__init__.py"] = files[f"{module}/__init__.pyi"] = (own, None)
+        files |= {f"{module}/{file}": (own, None) for file in ("__init__.py", "__init__.pyi", f"{INDEX}.py")}
     own = _digest(" ".join([generator, *(f"{m} {len(p)}" for m, p in sorted(members.items()))]).encode())
     for path in ("__init__.py", "__init__.pyi", "_call.py"):
         files[path] = (own, None)
@@ -187,6 +187,8 @@ def _package_file(path: str, names: ApiNames, by_server: dict[str, list[ToolDefi
     server = names.modules()[module]
     if file.endswith(".pyi"):
         return "".join(f"{_exported(f'.{name}', name)}\n" for name in names.functions(server))
+    if file == f"{INDEX}.py":
+        return _same_as(module, render.server_index(names, server, by_server[server]))
     return _lazy(render.server_index(names, server, by_server[server]))
 
 
@@ -198,6 +200,24 @@ def _exported(source: str, name: str) -> str:
 def _lazy(index: str) -> str:
     lines = text.docstring(index, "")
     return "\n".join([*lines, "", "from servers._call import lazy", "", "lazy(__name__)", ""])
+
+
+def _same_as(module: str, index: str) -> str:
+    """Another name of a server's package, with the same index to read."""
+    lines = [
+        *text.docstring(index, ""),
+        "",
+        "from typing import TYPE_CHECKING",
+        "",
+        "if TYPE_CHECKING:",
+        f"    from servers.{module} import *",
+        "else:",
+        "    import sys",
+        "",
+        "    sys.modules[__name__] = sys.modules[__package__]",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _took_over(old: Path, new: Path) -> bool:
@@ -250,7 +270,8 @@ def _prune(store: Path, state: Path, version: str) -> None:
 
 
 def _is_tool_file(path: str) -> bool:
-    return "/" in path and not path.rpartition("/")[2].startswith("_")
+    server, _, file = path.rpartition("/")
+    return bool(server) and not file.startswith("_") and file != f"{INDEX}.py"
 
 
 # --- fingerprints

@@ -30,7 +30,7 @@ BLOCK_NAMES = {
 """Our settings' names → what the block calls them, for messages."""
 
 _KNOWN = {"": Settings.model_fields.keys() - {"servers"}, "sandbox": SandboxSettings.model_fields.keys()}
-# What is asked for is kept in the settings, but nothing acts on it yet, and nobody may believe otherwise.
+# Kept in the settings when asked for, but nothing acts on these yet, so each is reported.
 _NOT_YET = {
     "privacy": "not available in this version: personal data is not tokenised",
     "audit": "not available in this version: no audit log is written",
@@ -213,7 +213,7 @@ def _resource_limits(value: object, report: Report) -> dict[str, Any]:
         elif isinstance(limit, bool) or not isinstance(limit, str | int | float):
             report(f".{key}", "expected a number or a text with a unit; this is ignored")
         elif key != "cpu" and not isinstance(limit, str) and limit < _LEAST_BARE_SIZE:
-            # Somebody's 512 is megabytes; taken as bytes it would stop every program.
+            # A bare 512 means megabytes; taken as bytes it would stop every program.
             report(f".{key}", "expected the unit too, such as 512MB; this is ignored")
         else:
             taken[key] = limit

@@ -52,7 +52,7 @@ Backend = Annotated[Literal["auto", "bubblewrap", "container", "monty"], BeforeV
 
 
 class _Model(BaseModel):
-    # Inputs stay out of pydantic's error texts: they may be somebody's secrets.
+    # Inputs stay out of pydantic's error texts: they may be secrets.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 

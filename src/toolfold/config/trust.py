@@ -15,7 +15,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -68,7 +68,7 @@ class Project:
     """With links followed: one folder has one name."""
     digest: str
     """Of the content of all its files."""
-    files: tuple[ProjectFile, ...]
+    files: tuple[ProjectFile, ...] = field(repr=False)
     answer: Literal["yes", "no", "changed", ""]
     """What was said about this content; `changed` when the yes was to another one; empty when nothing was said."""
 
@@ -86,7 +86,7 @@ class Project:
         changed = "it has changed since it was trusted" if self.answer == "changed" else UNTRUSTED
         return (
             f"Not used: {' and '.join(counts)} from this project's {names}, because {changed}. "
-            f"`toolfold trust` in that folder shows what they would start and asks."
+            f"The person can review and allow them: `toolfold trust` in that folder."
         )
 
 
@@ -132,10 +132,12 @@ class Decisions:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "w", encoding="ascii") as file:
+                os.fchmod(fd, 0o600)
                 json.dump(decisions, file, indent=2)
             unfinished.replace(self.path)
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
             raise ConfigError(
                 f"The decision cannot be kept in {self.path}: {error.strerror}.",
                 hint=f"Make that folder writable, or set {VARIABLE}=1 where all projects are trusted.",

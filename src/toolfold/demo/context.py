@@ -1,4 +1,4 @@
-"""What passes through a model's context, counted in o200k tokens.
+"""What passes through a model's context, in o200k tokens: counted, or estimated without the `tokens` extra.
 
 Counted the same way for both sides of the demo:
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolfold.demo.servers.hosting import compact
-from toolfold.telemetry.tokens import count
+from toolfold.telemetry.tokens import measure
 
 if TYPE_CHECKING:
     from mcp import types
@@ -35,7 +35,7 @@ class Context:
         """One round trip: the calls that the model wrote in one answer, and all their results."""
         written = [compact({"name": name, "arguments": arguments}) for name, arguments in calls]
         self.calls += len(written)
-        self.turns.append(sum(map(count, [*written, *results])))
+        self.turns.append(sum(measure(text).tokens for text in [*written, *results]))
 
     @property
     def tokens(self) -> int:
@@ -56,7 +56,7 @@ def definition_tokens(tools: Iterable[tuple[str, str, dict[str, Any]]], instruct
         compact({"name": name, "description": description, "input_schema": schema})
         for name, description, schema in tools
     ]
-    return sum(map(count, [*texts, instructions]))
+    return sum(measure(text).tokens for text in [*texts, instructions])
 
 
 def result_text(result: types.CallToolResult) -> str:

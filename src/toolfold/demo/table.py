@@ -6,12 +6,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from toolfold.demo.run import Report, Row
+from toolfold.telemetry.tokens import INSTALL, is_exact
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _COUNTED = (
-    "Counted with the o200k tokenizer, in the context as it stands at the end: the definitions once (name, "
+    "{how}, in the context as it stands at the end: the definitions once (name, "
     "description, input schema; the server's instructions), each call's name and arguments, each complete result "
     "text. For folded that is two definitions, the searches with their answers, the program and what it printed. "
     "Calls that do not need each other share a round trip. Not counted, and the same on both sides: the question "
@@ -24,7 +25,7 @@ def as_data(report: Report) -> dict[str, Any]:
     data = asdict(report)
     for row, measured in zip(data["rows"], report.rows, strict=True):
         row["same_answer"] = measured.same_answer
-    return data | {"same_answers": report.same_answers, "counted": _COUNTED}
+    return data | {"same_answers": report.same_answers, "exact": is_exact(), "counted": _counted()}
 
 
 def show(report: Report, console: Console) -> None:
@@ -84,8 +85,13 @@ def _remarks(report: Report) -> list[str]:
             f"{catalog.tokens:,} tokens; Toolfold's two tools stay at {own:,} (1 to {catalog.tokens / own:,.0f})."
         )
         remarks += [f"Not counted: {problem}" for problem in catalog.problems]
-    remarks += [_where_direct_wins(report), _COUNTED, f"Took {report.seconds:.1f} s."]
+    remarks += [_where_direct_wins(report), _counted(), f"Took {report.seconds:.1f} s."]
     return remarks
+
+
+def _counted() -> str:
+    how = "Counted with the o200k tokenizer" if is_exact() else f"Estimated in o200k tokens (exact with: {INSTALL})"
+    return _COUNTED.format(how=how)
 
 
 def _where_direct_wins(report: Report) -> str:

@@ -139,7 +139,9 @@ class _Reviewer:
             checked = calls.check(call.node, meant.name, definition, self._taken(definition), self._validators)
             yield from (replace(finding, tool=found) for finding in self._uncaught(call, checked))
             yield from self._awaited(call, meant.name)
-        elif found is None and function[:1] not in ("", "_") and not any(map(self._program.loads.get, _ASKING)):
+        elif found is None and module and function[0] != "_" and isinstance(call.node.func, ast.Attribute):
+            if self._asks:
+                return
             yield from self._uncaught(call, self._import(Imported(f"servers.{module}", function), call.node))
 
     def _uncaught(self, call: Call, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -157,6 +159,11 @@ class _Reviewer:
             function.is_opaque or function.name in self._tried or self._is_passed_on(function.name)
             for function in scope.functions()
         )
+
+    @cached_property
+    def _asks(self) -> bool:
+        """Whether the program looks what a module has before it uses it."""
+        return any(name in self._program.loads for name in _ASKING)
 
     @cached_property
     def _tried(self) -> set[str]:
@@ -224,7 +231,7 @@ class _Reviewer:
 
     def _nearest(self, server: str, function: str) -> str:
         functions = list(self._names.functions(server))
-        near = get_close_matches(function, functions, 3, 0.5)
+        near = get_close_matches(function, functions, 3)
         if near:
             return f"Did you mean {' or '.join(near)}?"
         elsewhere = self._names.named(function)[:3]

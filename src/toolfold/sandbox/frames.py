@@ -60,6 +60,8 @@ class Search(_Message, tag="search"):
     query: str
     detail: _Line
     limit: int | None
+    server: _Line = ""
+    """Only what this server offers."""
 
     def __post_init__(self) -> None:
         # Words beyond this find nothing more, and looking for them would hold everybody up.

@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from toolfold.errors import ConfigError
+from toolfold.sandbox.anonymous import forget_paths, own_paths
 from toolfold.sandbox.protocol import Tell, to_nobody
 from toolfold.sandbox.runtime import make_readable
 
@@ -79,6 +80,7 @@ def _install(wanted: list[str], folder: Path, lock: Path, tell: Tell) -> None:
             (work / "lock").rename(lock)
         _run(_install_command(lock, target), wanted, tell)
         make_readable(target)
+        forget_paths(target, [*own_paths(), str(target), tempfile.gettempdir()])
         target.chmod(0o755)
         shutil.copy(lock, target / "toolfold-packages.txt")
         target.rename(folder)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolfold.errors import SandboxUnavailable
+from toolfold.sandbox.anonymous import forget_paths, own_paths
 
 _GUEST = Path(__file__).parent / "guest"
 # Parts of the standard library that no program in a sandbox without screen, network and installer can use.
@@ -41,7 +42,7 @@ _MOUNT_POINTS = ("proc", "dev/shm", "tmp", "agent/skills", "agent/workspace", "o
 DEVICES = ("null", "zero", "full", "random", "urandom")
 """Device nodes of the host that a sandbox gets, each mounted over an empty file in the root."""
 _ZONEINFO = Path("/usr/share/zoneinfo")
-_FORMAT = "7"
+_FORMAT = "8"
 # Inside, everything has the usual place: where it is outside may name a person, or lie under a folder that is hidden.
 _PREFIX = Path("usr")
 _LIBRARIES = _PREFIX / "lib" / "toolfold"
@@ -116,6 +117,7 @@ def _build(final: Path, python: Path, stdlib: Path) -> None:
             shutil.copytree(_ZONEINFO, root / _ZONEINFO.relative_to("/"), symlinks=True)
         (root / _MARK).write_text(f"/{_LIBRARIES}")
         make_readable(root)
+        forget_paths(root, [*own_paths(), str(root)])
         try:
             root.rename(final)
         except OSError:

@@ -18,6 +18,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from toolfold.definitions import ToolDefinition
 from toolfold.schema.effort import DEEPEST_VALUE, Effort
 from toolfold.schema.large import depth_and_size
+from toolfold.schema.media import mentions_media
 from toolfold.schema.text import one_line
 
 _MOST_PROBLEMS = 3
@@ -53,13 +54,17 @@ class Validators:
             return None
         return f"the result is not what {one_line(tool.name, 80)} declares: {'; '.join(problems)}"
 
+    def may_hold_media(self, tool: ToolDefinition) -> bool:
+        """Whether structured content of this tool can hold images or other bytes; true where nothing is declared."""
+        return not tool.output_schema or self._check(tool, "result", tool.output_schema).holds_media
+
     def _check(self, tool: ToolDefinition, side: str, schema: dict[str, Any]) -> _Check:
         key = (tool.server, tool.name, side)
         kept = self._checks.get(key)
         if kept is not None and (kept[0] is schema or kept[0] == schema):
             self._checks.move_to_end(key)
             return kept[1]
-        check = _Check(schema)
+        check = _Check(schema, "argument" if side == "arguments" else "key")
         self._checks[key] = (schema, check)
         if len(self._checks) > self._limit:
             self._checks.popitem(last=False)
@@ -69,10 +74,13 @@ class Validators:
 class _Check:
     """One schema, ready to be applied; or nothing, where the schema cannot be."""
 
-    def __init__(self, schema: dict[str, Any]) -> None:
+    def __init__(self, schema: dict[str, Any], noun: str) -> None:
+        """`noun` is what a property of the whole is called."""
+        self._noun = noun
         self._validator: jsonschema_rs.Validator | None = None
         self._schema = schema
         self._effort = Effort(schema)
+        self.holds_media = mentions_media(schema)
         declared = schema.get("$schema")
         if declared is not None and not any(draft in str(declared) for draft in _KNOWN_DRAFTS):
             schema = {word: value for word, value in schema.items() if word != "$schema"}
@@ -118,7 +126,7 @@ class _Check:
             found = list(islice(errors, _MOST_PROBLEMS + 1))
         except (ValueError, TypeError, OverflowError, RecursionError):
             return []
-        told = [text for error in found for text in _told(error, instance, self._schema)]
+        told = [text for error in found for text in _told(error, instance, self._schema, self._noun)]
         problems = list(dict.fromkeys(one_line(text, _LONGEST_PROBLEM) for text in told))
         return problems[:_MOST_PROBLEMS] + (["and more"] if len(problems) > _MOST_PROBLEMS else [])
 
@@ -140,18 +148,20 @@ def _refuse(uri: str) -> Any:
     raise ValueError("remote schemas are not read")
 
 
-def _told(error: jsonschema_rs.ValidationError, instance: Any, schema: Any) -> Iterator[str]:
+def _told(error: jsonschema_rs.ValidationError, instance: Any, schema: Any, noun: str) -> Iterator[str]:
     """The error in the words of someone who wrote the call."""
     where = _path(error.instance_path)
+    what = "key" if where else noun
     match error.kind:
         case Kind.Required(name):
-            yield f"{where}misses {name!r}"
+            yield f"{where}missing required {what} {name!r}"
         case Kind.AdditionalProperties(unexpected) | Kind.UnevaluatedProperties(unexpected):
             declared = _at(_at(schema, error.schema_path[:-1]), ["properties"])
             known = list(cast(dict[str, Any], declared)) if isinstance(declared, dict) else []
             for key in unexpected[:_MOST_PROBLEMS]:
                 near = get_close_matches(key[:100], known, 1)
-                yield f"{where}does not know {one_line(key, 60)!r}" + (f" (did you mean {near[0]!r}?)" if near else "")
+                meant = f" (did you mean {near[0]!r}?)" if near else ""
+                yield f"{where}unexpected {what} {one_line(key, 60)!r}{meant}"
         case Kind.Type(types):
             yield f"{where}must be {_any_of(types)}, not {_json_type(_at(instance, error.instance_path))}"
         case Kind.Enum(options):
@@ -160,7 +170,7 @@ def _told(error: jsonschema_rs.ValidationError, instance: Any, schema: Any) -> I
         case Kind.Constant(value):
             yield f"{where}must be {value!r}"
         case Kind.AnyOf(context) | Kind.OneOfNotValid(context):
-            yield from _alternatives(error, context, instance, schema)
+            yield from _alternatives(error, context, instance, schema, noun)
         case _:
             yield f"{where or 'the arguments: '}{error.message.removeprefix('value ')}"
 
@@ -170,6 +180,7 @@ def _alternatives(
     context: list[list[jsonschema_rs.ValidationError]],
     instance: Any,
     schema: Any,
+    noun: str,
 ) -> Iterator[str]:
     """All types that would do, or what is wrong with the alternative that came closest."""
     types: list[str] = []
@@ -187,7 +198,7 @@ def _alternatives(
     meant = [branch for branch in context if branch and not _is_elsewhere(branch, error)] or context
     closest = min(meant, key=lambda branch: (len(branch), -max((len(e.instance_path) for e in branch), default=0)))
     for inner in closest[:1]:
-        yield from _told(inner, instance, schema)
+        yield from _told(inner, instance, schema, noun)
     if not closest:
         yield f"{_path(error.instance_path)}fits none of the alternatives"
 

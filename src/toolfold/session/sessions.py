@@ -29,11 +29,11 @@ from toolfold.session.bridge import Bridge
 from toolfold.session.homes import SessionHomes, SessionState
 from toolfold.session.output import OutputRecorder, within
 
-CONNECTION = "@connection"
-"""The session of a connection that names none. Names that begin with @ leave no files behind when we end."""
 MakeBridge = Callable[[RunContext, OutputRecorder], Bridge]
 _Key = tuple[str, str]
 """Caller and name."""
+_PROGRAM_ERRORS = {"syntax": "syntax", "not_awaited": "not_awaited", "exit": "exit"}
+"""How the guest says that a program ended → the code of the error; what it does not say is `program`."""
 _REMEMBERED = 1000
 """Sessions without a sandbox that are kept in mind."""
 
@@ -306,9 +306,22 @@ class Sessions:
 
 
 def _program_error(done: Done, budget: int) -> RunError:
-    """What the program raised. The guest wrote all of it, and the guest may lie; it is only ever shown."""
-    summary = done.error.strip().rpartition("\n")[2]
-    return RunError(code="program", message=within(summary, budget), text=within(done.error, budget))
+    """What the program did wrong. The guest wrote all of it, and the guest may lie; it is only ever shown."""
+    code = _PROGRAM_ERRORS.get(done.kind, "program")
+    if code == "program" and done.exception == "ToolError":
+        code = "tool"
+    return RunError(
+        code=code,
+        message=within(_summary(done), budget),
+        line=done.line if done.line > 0 else None,
+        text=within(done.error, budget),
+    )
+
+
+def _summary(done: Done) -> str:
+    """The line that names the exception, where it is found."""
+    lines = done.error.strip().splitlines()
+    return next((line for line in lines if done.exception and line.startswith(done.exception)), lines[-1])
 
 
 def _not_started(run: RunContext, reason: str) -> str:

@@ -6,17 +6,18 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
-from urllib.parse import urlsplit
+
+import msgspec
 
 from toolfold import __version__
 from toolfold.config.settings import ServerConfig
-from toolfold.definitions import Listing, ToolResult
+from toolfold.definitions import Listing, TextPart, ToolResult
 from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from toolfold.upstream.handshake import Era, shake_hands
 from toolfold.upstream.listing import ListingReader
 from toolfold.upstream.remote import needs_authorization
 from toolfold.upstream.results import NonsenseError, tool_result
-from toolfold.upstream.serverlog import ServerLog, readable
+from toolfold.upstream.serverlog import DOCTOR, ServerLog
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession, IncomingMessage
@@ -129,7 +130,13 @@ class Connection:
         except NonsenseError as error:
             raise UpstreamError(self.server, f"{what} answered nonsense: {error}.", hint=MAY_HAVE_RUN) from None
         self.answered = True
-        return result
+        return self._without_secrets(result) if result.is_error else result
+
+    def _without_secrets(self, failure: ToolResult) -> ToolResult:
+        """A tool's own error is read by the model, and often quotes the key that it was refused with."""
+        mask = self.log.redactor.text
+        parts = [TextPart(mask(part.text)) if isinstance(part, TextPart) else part for part in failure.parts]
+        return msgspec.structs.replace(failure, parts=parts)
 
     async def request(self, method: str, params: dict[str, Any], what: str, *, name: str = "") -> dict[str, Any]:
         """One request with the time of a call; every failure is an `UpstreamError` that says `what` it was for."""
@@ -158,7 +165,7 @@ class Connection:
         except MCPError as error:
             raise await self.explain(error, "its list of tools") from error
         except NonsenseError as error:
-            raise UpstreamError(self.server, f"answered nonsense: {error}.", hint=self._log_hint()) from None
+            raise UpstreamError(self.server, f"answered nonsense: {error}.", hint=DOCTOR) from None
         except TimeoutError:
             seconds = f"{self.config.call_timeout * LISTING_TIMES:g} s ({LISTING_TIMES} times its `call_timeout`)"
             raise UpstreamTimeout(self.server, f"its list of tools did not end within {seconds}.") from None
@@ -250,10 +257,10 @@ class Connection:
                 self.server, "ended the session.", hint=f"{effect and REFUSED} The next call opens a new one.".strip()
             )
         if needs_authorization(self._status):
-            refused = unauthorized(self.server, self.config, self._status)
+            refused = unauthorized(self.server, self.log, self._status)
             refused.hint = f"{effect and REFUSED} {refused.hint}".strip()
             return refused
-        message = readable(error.message, WORDS) or "no reason given"
+        message = self.log.quoted(error.message, WORDS) or "no reason given"
         return UpstreamError(self.server, f"{what} failed: {message} (code {error.code})")
 
     @property
@@ -276,33 +283,21 @@ class Connection:
         """The error of a request that was waiting for its answer when the server went away."""
         return UpstreamUnavailable(
             self.server,
-            f"the server {self.fate.result()} while {what} was running.{said(self.transport)}",
-            hint=f"{effect} The next call starts the server again. {self._log_hint()}".strip(),
+            f"the server {self.fate.result()} while {what} was running.{said(self.transport, self.log)}",
+            hint=f"{effect} The next call starts the server again. {DOCTOR}".strip(),
         )
 
-    def _log_hint(self) -> str:
-        return f"Log: {self.log.path}"
 
-
-def said(transport: Transport) -> str:
-    words = readable(transport.last_words(), WORDS)
+def said(transport: Transport, log: ServerLog) -> str:
+    words = log.quoted(transport.last_words(), WORDS)
     return f" Its last words: “{words}”" if words else ""
 
 
-def address(config: ServerConfig) -> str:
-    """Where the server is, without what may be secret in it: this is read by a model."""
-    if config.transport == "stdio":
-        return config.command
-    parts = urlsplit(config.url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def unauthorized(server: str, config: ServerConfig, status: int | None) -> UpstreamUnavailable:
-    where = f" in {config.source}" if config.source else ""
+def unauthorized(server: str, log: ServerLog, status: int | None) -> UpstreamUnavailable:
     return UpstreamUnavailable(
         server,
-        f"{address(config)} answered with HTTP {status}: authorization is needed.",
-        hint=f"Add an `Authorization` header to this server{where}.",
+        f"{log.redactor.address} answered with HTTP {status}: authorization is needed.",
+        hint=f"Add an `Authorization` header to this server. {DOCTOR}",
     )
 
 

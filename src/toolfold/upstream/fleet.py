@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from toolfold.config.secrets import Redactor
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
@@ -53,7 +54,7 @@ class Fleet:
             name: Keeper(
                 name,
                 config,
-                log := ServerLog(log_dir, name),
+                log := ServerLog(log_dir, name, Redactor(config)),
                 partial(self._open, config, log),
                 starts,
                 self._announce,
@@ -110,14 +111,15 @@ class Fleet:
         may have taken effect; a tool's own failure is an answer (`is_error`). Cancelling the call cancels it at the
         server. A start takes at most the server's `start_timeout` and the call itself its `call_timeout`."""
         keeper = self._keeper(server)
-        connection = keeper.connection
-        if connection is None:
-            try:
-                connection = await keeper.connected()
-            except UpstreamError as error:
-                message = error.message.removeprefix(f"{server}: ")
-                raise type(error)(server, message, hint=f"{NOT_SENT} {error.hint}".strip()) from error
-        return await connection.call(tool, arguments, on_progress)
+        with keeper.redacted():
+            connection = keeper.connection
+            if connection is None:
+                try:
+                    connection = await keeper.connected()
+                except UpstreamError as error:
+                    message = error.message.removeprefix(f"{server}: ")
+                    raise type(error)(server, message, hint=f"{NOT_SENT} {error.hint}".strip()) from error
+            return await connection.call(tool, arguments, on_progress)
 
     async def listing(self, server: str, *, background: bool = False, now: bool = False) -> Listing:
         """Everything the server offers now, asked afresh.
@@ -125,7 +127,9 @@ class Fleet:
         A start in the `background` comes after those that a caller waits for. `now` starts the server even if its
         last failure is too recent for an ordinary call to try again.
         """
-        return await self._keeper(server).listing(background=background, now=now)
+        keeper = self._keeper(server)
+        with keeper.redacted():
+            return await keeper.listing(background=background, now=now)
 
     def hurry(self, server: str) -> None:
         """A caller waits for this server: a start in the queue goes first, and the next call may start it at once."""
@@ -147,7 +151,8 @@ class Fleet:
             except UpstreamError as error:
                 finished.put_nowait((name, error))
             except Exception as error:
-                finished.put_nowait((name, UpstreamError(name, f"could not be listed: {error!r}")))
+                reason = self._keeper(name).mask(f"could not be listed: {error!r}")
+                finished.put_nowait((name, UpstreamError(name, reason)))
 
         tasks = [asyncio.create_task(ask(name)) for name in names]
         try:
@@ -159,22 +164,26 @@ class Fleet:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def read_resource(self, server: str, uri: str) -> list[Part]:
-        connection = await self._keeper(server).connected()
-        raw = await connection.request("resources/read", {"uri": uri}, f"resource `{uri}`", name=uri)
-        try:
-            return resource_parts(raw)
-        except NonsenseError as error:
-            raise UpstreamError(server, f"resource `{uri}` was answered with nonsense: {error}.") from None
+        keeper = self._keeper(server)
+        with keeper.redacted():
+            connection = await keeper.connected()
+            raw = await connection.request("resources/read", {"uri": uri}, f"resource `{uri}`", name=uri)
+            try:
+                return resource_parts(raw)
+            except NonsenseError as error:
+                raise UpstreamError(server, f"resource `{uri}` was answered with nonsense: {error}.") from None
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
         """The prompt's messages, each as `{"role", "content"}`."""
-        connection = await self._keeper(server).connected()
-        params = {"name": name, "arguments": arguments}
-        raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name)
-        try:
-            return prompt_messages(raw)
-        except NonsenseError as error:
-            raise UpstreamError(server, f"prompt `{name}` was answered with nonsense: {error}.") from None
+        keeper = self._keeper(server)
+        with keeper.redacted():
+            connection = await keeper.connected()
+            params = {"name": name, "arguments": arguments}
+            raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name)
+            try:
+                return prompt_messages(raw)
+            except NonsenseError as error:
+                raise UpstreamError(server, f"prompt `{name}` was answered with nonsense: {error}.") from None
 
     def health(self) -> list[Health]:
         return [keeper.health() for keeper in self._keepers.values()]

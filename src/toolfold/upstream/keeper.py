@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -21,7 +21,6 @@ from toolfold.upstream.connection import (
     Connection,
     Greeter,
     Transport,
-    address,
     follow_changes,
     said,
     unauthorized,
@@ -29,7 +28,7 @@ from toolfold.upstream.connection import (
 from toolfold.upstream.handshake import Era, IncompatibleError, OurselvesError, ProbeHarmedError
 from toolfold.upstream.health import Health, State
 from toolfold.upstream.remote import RefusedError, needs_authorization
-from toolfold.upstream.serverlog import ServerLog, readable
+from toolfold.upstream.serverlog import DOCTOR, ServerLog
 from toolfold.upstream.starts import StartQueue, Turn
 from toolfold.upstream.stdio import CannotStartError
 
@@ -177,7 +176,7 @@ class Keeper:
             if not opened.done():
                 opened.set_exception(self._failure(error, transport))
             elif connection is not None:
-                self._gone(connection, f"could not be reached ({_cause(error)})")
+                self._gone(connection, f"could not be reached ({_cause(error, self._log)})")
         finally:
             if connection is not None:
                 self._gone(connection, "was put away")
@@ -204,7 +203,7 @@ class Keeper:
         # One that was of use is started again at once. One that dies before it answers anything has to wait.
         self._failures = 0 if connection.answered else self._failures + 1
         self._retry_at = time.monotonic() + _delay(self._failures - 1)
-        self._last_error = f"The server {reason}.{said(connection.transport)}"
+        self._last_error = f"The server {reason}.{said(connection.transport, self._log)}"
         self._log.note(f"the server {reason}")
 
     async def _attend(self, connection: Connection) -> None:
@@ -242,9 +241,8 @@ class Keeper:
         return listing
 
     def _failure(self, error: Exception, transport: Transport | None) -> Exception:
-        """Why the server did not start, for the person who has to do something about it."""
-        log = f"Log: {self._log.path}"
-        words = said(transport) if transport is not None else ""
+        """Why the server did not start. A model reads this too: `doctor` names the files, and this names `doctor`."""
+        words = said(transport, self._log) if transport is not None else ""
         match error:
             case ProbeHarmedError() | UpstreamError():
                 return error
@@ -255,7 +253,7 @@ class Keeper:
                 return UpstreamUnavailable(
                     self.server,
                     f"did not answer the handshake within {seconds:g} s (its `start_timeout`).{words}",
-                    hint=f"If it is only slow, raise its `start_timeout`. {log}",
+                    hint=f"If it is only slow, raise its `start_timeout`. {DOCTOR}",
                 )
             case OurselvesError():
                 return UpstreamIsToolfold(self.server, "is Toolfold, which is never folded into itself.")
@@ -265,17 +263,30 @@ class Keeper:
                 pass
         status = error.status if isinstance(error, RefusedError) else getattr(transport, "status", None)
         if needs_authorization(status):
-            return unauthorized(self.server, self.config, status)
-        where = f" in {self.config.source}" if self.config.source else ""
-        hint = f"Run its command by hand to see more. {log}"
+            return unauthorized(self.server, self._log, status)
+        hint = f"Run its command by hand to see more. {DOCTOR}"
         if self.config.transport != "stdio":
-            hint = f"Check that it is up, and its `url`{where}."
+            hint = f"Check that it is up, and its `url`. {DOCTOR}"
         if transport is not None and (reason := transport.reason()):
             return UpstreamUnavailable(self.server, f"the server {reason} before it was ready.{words}", hint=hint)
-        cause = _cause(error).replace(self.config.url or " ", address(self.config))
+        where = self._log.redactor.address
         return UpstreamUnavailable(
-            self.server, f"cannot be reached at {address(self.config)}: {cause}.{words}", hint=hint
+            self.server, f"cannot be reached at {where}: {_cause(error, self._log)}.{words}", hint=hint
         )
+
+    @contextmanager
+    def redacted(self) -> Generator[None]:
+        """An error that leaves this block is without the server's secrets, wherever in its words they were."""
+        try:
+            yield
+        except UpstreamError as error:
+            error.message, error.hint = self.mask(error.message), self.mask(error.hint)
+            error.args = (error.message,)
+            raise
+
+    def mask(self, text: str) -> str:
+        """`text` without the server's secrets."""
+        return self._log.redactor.text(text)
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Begin to leave, and return the tasks that are done when it is left."""
@@ -307,9 +318,9 @@ class Keeper:
             protocol_version=connection.version if connection else "",
             pid=connection.transport.pid if connection else None,
             restarts=max(0, self._started - 1),
-            last_error=self._last_error,
+            last_error=self.mask(self._last_error),
             retry_in=round(max(0.0, wait), 1) if state == "backoff" else 0.0,
-            problems=self._problems,
+            problems=tuple(map(self.mask, self._problems)),
         )
 
 
@@ -317,9 +328,9 @@ def _delay(failures: int) -> float:
     return 0.0 if failures < 1 else min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 16))
 
 
-def _cause(error: BaseException) -> str:
+def _cause(error: BaseException, log: ServerLog) -> str:
     """The innermost reason, in one line: the SDK's task groups wrap it several times."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    text = readable(str(error), WORDS)
+    text = log.quoted(str(error), WORDS)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

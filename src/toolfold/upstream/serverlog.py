@@ -9,10 +9,16 @@ import time
 import zlib
 from pathlib import Path
 
+from toolfold.config.secrets import Redactor
+
 NOTES = 200
 """Notes per connection; a server that misbehaves without end is described, not recorded."""
 NOTE_CHARS = 500
 LOG_BYTES = 2_000_000
+DOCTOR = "`toolfold doctor` names its log and its config file."
+"""The end of a hint that a model reads, where a person would be told the paths."""
+_MORE = 4_000
+"""Characters beyond those that are shown in which a secret may begin or end."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -35,13 +41,20 @@ def without_paths(text: str) -> str:
 
 
 class ServerLog:
-    def __init__(self, folder: Path, server: str) -> None:
+    """What we noticed about one server, and how its words are quoted: without its secrets."""
+
+    def __init__(self, folder: Path, server: str, redactor: Redactor) -> None:
         # A server's name is the person's, not ours: it may hold a slash.
         name = re.sub(r"[^\w.-]", "_", server)
         if name != server or name.startswith("."):
             name = f"{name.strip('.')}-{zlib.crc32(server.encode('utf-8', 'replace')):08x}"
         self.path = folder / f"{name}.log"
+        self.redactor = redactor
         self._notes = 0
+
+    def quoted(self, text: str, limit: int) -> str:
+        """`readable` without secrets. They are masked before the text is cut, so that none is cut in two."""
+        return readable(self.redactor.text(readable(text, limit + _MORE)), limit)
 
     def begin(self, text: str) -> None:
         """A new connection: notes count from zero again."""
@@ -58,7 +71,7 @@ class ServerLog:
         if self._notes == NOTES:
             text = "more of the same is not recorded"
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-        line = f"[toolfold {stamp}] {readable(text, NOTE_CHARS)}\n"
+        line = f"[toolfold {stamp}] {self.quoted(text, NOTE_CHARS)}\n"
         # A log that cannot be written is no reason to lose the server.
         with contextlib.suppress(OSError):
             fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -68,5 +81,5 @@ class ServerLog:
                 os.close(fd)
 
     def junk(self, line: bytes) -> None:
-        shown = line[:200].decode("utf-8", "backslashreplace")
+        shown = self.redactor.text(line[:_MORE].decode("utf-8", "backslashreplace"))[:200]
         self.note(f"ignored {len(line)} bytes on stdout that are no message: {shown}")

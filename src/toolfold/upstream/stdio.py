@@ -17,13 +17,14 @@ import termios
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from toolfold.config.settings import ServerConfig
 from toolfold.upstream.messages import Lines, MessageTooLongError, Parser, encoded
 from toolfold.upstream.processes.warden import Exit, StartRefusedError, Ward, Warden
-from toolfold.upstream.serverlog import ServerLog
+from toolfold.upstream.serverlog import DOCTOR, ServerLog
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
@@ -343,21 +344,15 @@ def _executable(config: ServerConfig, env: dict[str, str]) -> str:
     if found is None:
         raise CannotStartError(
             f"the command `{config.command}` was not found on PATH.",
-            f"Install it, or give its full path as `command`{_where(config)}.",
+            "Install it, or give its full path as `command`.",
         )
     return found
 
 
 def _explained(error: StartRefusedError, config: ServerConfig) -> CannotStartError:
     if error.step == "cwd":
-        return CannotStartError(
-            f"its folder `{config.cwd}` cannot be entered: {error}.", f"Correct `cwd`{_where(config)}."
-        )
-    hint = f"Correct `command`{_where(config)}."
+        return CannotStartError(f"its folder (`cwd`) cannot be entered: {error}.", f"Correct `cwd`. {DOCTOR}")
+    hint = f"Correct `command`. {DOCTOR}"
     if error.errno == errno.ENOEXEC:
         hint = "A script needs a first line such as `#!/usr/bin/env python3`, or name its interpreter as `command`."
-    return CannotStartError(f"the command `{config.command}` cannot be run: {error}.", hint)
-
-
-def _where(config: ServerConfig) -> str:
-    return f" in {config.source}" if config.source else ""
+    return CannotStartError(f"the command `{Path(config.command).name}` cannot be run: {error}.", hint)

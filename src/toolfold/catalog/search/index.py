@@ -1,29 +1,162 @@
-"""Which entries hold which words: built from weighted rows, kept on disk, and rebuilt from what has not changed."""
+"""Which entries hold which words: built from the entries, stored on disk, and rebuilt only for what has changed.
+
+An entry becomes a row of weighted words. Each word has two weights: one for matching (the more specific the field, the
+more a word there counts; long fields count less per word), one for the vector that stands for the entry's meaning. Both
+depend on this entry alone, so a change elsewhere in the catalog changes nothing here and a stored row stays true.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import mmap
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from toolfold.catalog.entries import Entry
-from toolfold.catalog.search import arrays
-from toolfold.catalog.search.fields import ANALYSIS, row
-from toolfold.catalog.search.words import Words
+from toolfold.catalog.search.request import offered_action
+from toolfold.catalog.search.words import STOPWORDS, Words, lexicon
+from toolfold.catalog.store import replace_file
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+
+# From an entry to a row
+
+_ANALYSIS = "7"
+"""Change it when the same entry would give another row: stored indexes are then discarded."""
+
+
+class _Field(NamedTuple):
+    weight: float
+    """How much one occurrence in a field of typical length counts."""
+    typical: float
+    """Words in a usual field of this kind: what length is measured against."""
+    slope: float
+    """How far length matters: 0 not at all, 1 in full proportion."""
+    meaning: float
+    """The field's share in the entry's vector."""
+
+
+_FIELDS = {
+    "name": _Field(3.0, 3, 0.6, 1.0),
+    "server": _Field(2.0, 2, 0.3, 0.6),
+    "title": _Field(1.5, 4, 0.3, 0.0),
+    "description": _Field(1.0, 45, 0.6, 1.0),
+    "parameters": _Field(0.5, 10, 0.6, 0.3),
+    "parameter docs": _Field(0.4, 60, 0.6, 0.2),
+    "values": _Field(0.3, 15, 0.6, 0.0),
+    "about": _Field(0.6, 6, 0.3, 0.5),
+}
+"""`about` is not the entry's own: it is what its server's or its own name is known for."""
+
+_PRODUCTS = {line[0]: line[1:] for line in lexicon("products")}
+_DESCRIPTION = 1500
+_DOCS = 1500
+_VALUES = 500
+_DEPTH = 3
+_PARAMETERS = 100
+
+
+class _Row(NamedTuple):
+    """One entry's words: the spelling, its weight in matching, its weight in meaning; and what the entry does."""
+
+    words: list[str]
+    match: list[float]
+    meaning: list[float]
+    actions: int
+
+
+def field_words(entry: Entry, words: Words) -> dict[str, list[str]]:
+    """Field → its words, in order. The same in the index and in an explanation."""
+    texts = {
+        "name": entry.name if not entry.uri else f"{entry.name} {entry.uri}",
+        "server": entry.server,
+        "title": entry.title,
+        "description": entry.description[:_DESCRIPTION],
+    }
+    names: list[str] = []
+    docs: list[str] = []
+    values: list[str] = []
+    if entry.kind == "tool":
+        _read_schema(entry.tool().input_schema, names, docs, values)
+    elif entry.kind == "prompt":
+        for argument in entry.prompt().arguments:
+            names.append(argument.name)
+            docs.append(argument.description)
+    texts["parameters"] = " ".join(names)
+    texts["parameter docs"] = " ".join(docs)[:_DOCS]
+    texts["values"] = " ".join(values)[:_VALUES]
+    found = {field: words.split(text) for field, text in texts.items() if text}
+    products = dict.fromkeys(word for field in ("server", "name") for word in found.get(field, ()) if word in _PRODUCTS)
+    if products:
+        found["about"] = [word for product in products for word in _PRODUCTS[product]]
+    return found
+
+
+def _row(entry: Entry, words: Words) -> _Row:
+    match: dict[str, float] = {}
+    meaning: dict[str, float] = {}
+    fields = field_words(entry, words)
+    for field, found in fields.items():
+        about = _FIELDS[field]
+        counts = Counter(found)
+        unit = about.weight / (1 - about.slope + about.slope * len(found) / about.typical)
+        for word, count in counts.items():
+            match[word] = match.get(word, 0.0) + unit * count
+        if about.meaning:
+            topical = [
+                (word, 1.0 if count == 1 else 1 + math.log(count))
+                for word, count in counts.items()
+                if word not in STOPWORDS
+            ]
+            share = about.meaning / math.sqrt(sum(value * value for _, value in topical) or 1.0)
+            for word, value in topical:
+                meaning[word] = meaning.get(word, 0.0) + share * value
+    shares = [meaning.get(word, 0.0) for word in match]
+    return _Row(list(match), list(match.values()), shares, offered_action(fields))
+
+
+def _read_schema(schema: Any, names: list[str], docs: list[str], values: list[str], depth: int = 0) -> None:
+    """Collect parameter names, what is said about them, and the values they are limited to; odd shapes are skipped."""
+    for name, about in _properties(schema):
+        if len(names) >= _PARAMETERS:
+            return
+        names.append(name)
+        if not isinstance(about, dict):
+            continue
+        known = cast(dict[str, Any], about)
+        if isinstance(doc := known.get("description"), str):
+            docs.append(doc[:_DOCS])
+        options = known.get("enum")
+        if isinstance(options, list):
+            values += [option for option in cast(list[Any], options)[:50] if isinstance(option, str)]
+        if depth < _DEPTH:
+            _read_schema(known, names, docs, values, depth + 1)
+            _read_schema(known.get("items"), names, docs, values, depth + 1)
+
+
+def _properties(schema: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(schema, dict):
+        properties: Any = schema.get("properties")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if isinstance(properties, dict):
+            yield from properties.items()  # pyright: ignore[reportUnknownVariableType]
+
+
+# From rows to postings
 
 _SATURATION = 0.9
 """BM25's k1: how soon another occurrence of a word stops mattering."""
 _DIGEST = 12
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int32]
 
-
-class Index:
+class WordIndex:
     """Rows (entry → words) and postings (stem → entries), over entries in their catalog order.
 
     Rows hold what depends on one entry alone, so an entry that has not changed is never read again.
@@ -46,10 +179,10 @@ class Index:
         self.stems: list[str] = _texts(found["stems"])
         self._stem_ids = {stem: place for place, stem in enumerate(self.stems)}
 
-    # Made and kept
+    # Building and storing
 
     @classmethod
-    def build(cls, entries: Sequence[Entry], words: Words, previous: Index | None = None) -> Index:
+    def build(cls, entries: Sequence[Entry], words: Words, previous: WordIndex | None = None) -> WordIndex:
         """The index of `entries`, reusing the rows of `previous` for every entry that is in both."""
         old = previous.rows_by_digest() if previous is not None else {}
         ids: dict[str, int] = {}
@@ -63,28 +196,28 @@ class Index:
                 parts.append(previous.row(place))
                 acts.append(int(previous.actions[place]))
                 continue
-            made = row(entry, words)
+            made = _row(entry, words)
             parts.append(([ids.setdefault(word, len(ids)) for word in made.words], made.match, made.meaning))
             acts.append(made.actions)
         return cls(_assemble(parts, acts, entries, list(ids), words))
 
     @classmethod
-    def load(cls, path: Path) -> tuple[str, Index] | None:
-        """The kept index and the catalog version it was made for; None where there is none that we can use."""
-        found = arrays.load(path)
+    def load(cls, path: Path) -> tuple[str, WordIndex] | None:
+        """The stored index and the catalog version it was made for; None where there is none that we can use."""
+        found = load_arrays(path)
         if found is None:
             return None
-        stamp, kept = found
+        stamp, stored = found
         analysis, _, version = stamp.partition(":")
         try:
-            return (version, cls(kept)) if analysis == ANALYSIS else None
+            return (version, cls(stored)) if analysis == _ANALYSIS else None
         except (KeyError, ValueError):
             return None
 
     def save(self, path: Path, version: str) -> None:
-        arrays.save(path, f"{ANALYSIS}:{version}", self._arrays)
+        save_arrays(path, f"{_ANALYSIS}:{version}", self._arrays)
 
-    # Asked
+    # Reading
 
     def stem_id(self, stem: str) -> int | None:
         return self._stem_ids.get(stem)
@@ -119,7 +252,7 @@ def _assemble(
     row_word = _joined([part[0] for part in parts], np.int32)
     row_match = _joined([part[1] for part in parts], np.float16)
     row_meaning = _joined([part[2] for part in parts], np.float16)
-    # Words that only removed entries held go; the rest move together.
+    # Words that only removed entries held are dropped, and the others renumbered.
     used = np.unique(row_word)
     if len(used) < len(spellings):
         row_word = np.searchsorted(used, row_word).astype(np.int32)
@@ -173,3 +306,58 @@ def _packed(texts: list[str]) -> NDArray[np.uint8]:
 
 def _texts(packed: NDArray[np.uint8]) -> list[str]:
     return packed.tobytes().decode().split("\n") if len(packed) else []
+
+
+# Named arrays in one file that is mapped, not read: opening it costs a few pages, whatever its size
+
+_MAGIC = b"tfarr1\0\0"
+_ALIGN = 64
+
+
+class _Array(msgspec.Struct, array_like=True):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+class _Header(msgspec.Struct, array_like=True):
+    stamp: str
+    arrays: list[_Array]
+
+
+def save_arrays(path: Path, stamp: str, arrays: dict[str, NDArray[Any]]) -> None:
+    """Write the arrays with a `stamp` that says what they were made from. OSError where nothing can be written."""
+    described: list[_Array] = []
+    chunks: list[bytes] = []
+    offset = 0
+    for name, array in arrays.items():
+        data = np.ascontiguousarray(array).tobytes()
+        described.append(_Array(name, array.dtype.str, array.shape, offset))
+        data += bytes(-len(data) % _ALIGN)
+        chunks.append(data)
+        offset += len(data)
+    header = msgspec.msgpack.encode(_Header(stamp, described))
+    head = _MAGIC + len(header).to_bytes(8, "little") + header
+    replace_file(path, head + bytes(-len(head) % _ALIGN) + b"".join(chunks))
+
+
+def load_arrays(path: Path) -> tuple[str, dict[str, NDArray[Any]]] | None:
+    """The stamp and the arrays, read-only; None where the file is missing, torn or not ours."""
+    try:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if mapped[:8] != _MAGIC:
+            return None
+        length = int.from_bytes(mapped[8:16], "little")
+        header = msgspec.msgpack.decode(mapped[16 : 16 + length], type=_Header)
+        start = 16 + length + -(16 + length) % _ALIGN
+        found: dict[str, NDArray[Any]] = {}
+        for one in header.arrays:
+            dtype = np.dtype(one.dtype)
+            size = int(np.prod(one.shape))
+            flat: NDArray[Any] = np.frombuffer(mapped, dtype, size, start + one.offset)
+            found[one.name] = flat.reshape(one.shape)
+    except (OSError, ValueError, TypeError, msgspec.MsgspecError):
+        return None
+    return header.stamp, found

@@ -1,8 +1,8 @@
 """What words mean, by static embeddings that come inside a wheel: a table lookup and a sum, without network or model.
 
-The `wordllama` wheel carries 256 numbers for each of 32,000 pieces of words (MIT). Only its two data files are used, by
-way of the file system: importing the package would cost more than everything here. The table is mapped, so that only
-the rows of words that occur are ever in memory.
+The `wordllama` wheel (the extra `semantic`) carries 256 numbers for each of 32,000 pieces of words (MIT). Only its two
+data files are read; the package is never imported, which would cost more than everything here. The table is
+memory-mapped: only the rows of words that occur are ever in memory.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from toolfold.catalog.search import arrays
-from toolfold.catalog.search.index import Index
-
-Floats = NDArray[np.float32]
+from toolfold.catalog.search.index import Floats, WordIndex, load_arrays, save_arrays
 
 _WEIGHTS = Path("weights", "l2_supercat_256.safetensors")
 _TOKENIZER = Path("tokenizers", "l2_supercat_tokenizer_config.json")
@@ -29,7 +26,7 @@ _SPACE = "\u2581"
 _PREFIX = 64
 """The first numbers of a vector, trained to be a smaller vector by themselves."""
 _WHOLE = 20_000
-"""Entries up to which whole vectors are compared; beyond, prefixes choose whom to compare whole."""
+"""Entries up to which whole vectors are compared; beyond, prefixes choose which ones to compare in full."""
 _CHOSEN = 2_000
 _REMEMBERED = 4_096
 """Words whose vectors are kept."""
@@ -60,7 +57,7 @@ class Meanings:
 
     @classmethod
     def open(cls) -> Meanings | None:
-        """The installed table; None where it is not installed or not what we know."""
+        """The installed table; None where it is not installed or has another format."""
         try:
             spec = find_spec("wordllama")
         except (ImportError, ValueError):
@@ -116,19 +113,19 @@ class Meanings:
 class Vectors:
     """One unit vector per entry, in catalog order."""
 
-    def __init__(self, kept: NDArray[np.float16]) -> None:
-        self._kept = kept
-        self._whole = len(kept) <= _WHOLE
-        head = kept if self._whole else kept[:, :_PREFIX]
+    def __init__(self, vectors: NDArray[np.float16]) -> None:
+        self._vectors = vectors
+        self._whole = len(vectors) <= _WHOLE
+        head = vectors if self._whole else vectors[:, :_PREFIX]
         self._compared: Floats = head.astype(np.float32)
         if not self._whole:
             _normalize(self._compared)
 
     @classmethod
-    def open(cls, index: Index, meanings: Meanings, path: Path | None) -> Vectors:
-        """The kept vectors of every entry that has not changed, new ones for the others, and all kept again."""
+    def open(cls, index: WordIndex, meanings: Meanings, path: Path | None) -> Vectors:
+        """The stored vectors of entries that have not changed, new ones for the others; all are stored again."""
         stamp = f"1:{meanings.width}"
-        found = arrays.load(path) if path is not None else None
+        found = load_arrays(path) if path is not None else None
         known: dict[bytes, int] = {}
         old: NDArray[np.float16] = np.zeros((0, meanings.width), np.float16)
         if found is not None and found[0] == stamp and {"digests", "vectors"} <= found[1].keys():
@@ -141,7 +138,7 @@ class Vectors:
         if path is not None:
             # A folder that cannot be written costs the next process the same work, nothing more.
             with contextlib.suppress(OSError):
-                arrays.save(path, stamp, {"digests": index.digests, "vectors": vectors})
+                save_arrays(path, stamp, {"digests": index.digests, "vectors": vectors})
         return cls(vectors)
 
     def likeness(self, queries: Floats, hints: Floats) -> Floats:
@@ -153,21 +150,21 @@ class Vectors:
         rough = _products(self._compared, short)
         for query, hint, estimate in zip(queries, hints, rough, strict=True):
             chosen = np.argpartition(estimate + hint, -_CHOSEN)[-_CHOSEN:]
-            estimate[chosen] = np.vecdot(self._kept[chosen].astype(np.float32), query)
+            estimate[chosen] = np.vecdot(self._vectors[chosen].astype(np.float32), query)
         return rough
 
 
 def _computed(
-    index: Index, meanings: Meanings, known: dict[bytes, int], old: NDArray[np.float16]
+    index: WordIndex, meanings: Meanings, known: dict[bytes, int], old: NDArray[np.float16]
 ) -> NDArray[np.float16]:
     vectors = np.zeros((index.size, meanings.width), np.float16)
     todo: list[int] = []
     for place, digest in enumerate(index.digests):
-        kept = known.get(digest.tobytes())
-        if kept is None:
+        stored = known.get(digest.tobytes())
+        if stored is None:
             todo.append(place)
         else:
-            vectors[place] = old[kept]
+            vectors[place] = old[stored]
     if not todo:
         return vectors
     wanted = np.unique(np.concatenate([index.row(place)[0] for place in todo]))

@@ -65,18 +65,20 @@ def _about_attribute(problem: AttributeError, place: Place | None) -> str:
 
 def _about_type(problem: TypeError, place: Place | None) -> str:
     text = str(problem)
-    if "can't be used in 'await'" in text or "can't be awaited" in text:
-        return habits.about_await(place)
+    if found := re.fullmatch(r"object (\w+) can't be used in 'await' expression|'(\w+)' object can't be awaited", text):
+        return habits.about_await(found[1] or found[2], place)
     if text.startswith("An asyncio.Future, a coroutine"):
         return "`asyncio.gather(...)` takes the calls themselves, without `await`, and is awaited as a whole."
     if re.search(r"\bcoroutine\b", text):
         return habits.about_coroutine(UNKNOWN, place)
+    if text.startswith("'Tool' object"):
+        return "It is a tool: call it with `await tool(...)` and use what it returns."
+    if text == "'Package' object is not callable":
+        return "It is a server: call one of its tools, `await server.tool(...)`."
     if "indices must be integers" in text or "object is not subscriptable" in text:
         return habits.about_index(place)
     if text.startswith("the JSON object must be str"):
         return "It is already the data: use it without `json.loads`."
-    if text.startswith("'Tool' object"):
-        return "It is a tool: call it with `await tool(...)` and use what it returns."
     return ""
 
 
@@ -90,8 +92,8 @@ def _about_tool(problem: ToolError, place: Place | None) -> str:
             continue
         words = set(re.findall(r"\w+", str(problem)[:5000]))
         shown = repr(tool).removeprefix("<tool ").removesuffix(">")
-        if not words.isdisjoint(signature(tool).parameters) and shown not in str(problem):
-            return f"Its signature: {shown}"
+        if not words.isdisjoint(signature(tool).parameters) and "Signature" not in words:
+            return f"Signature: {shown}"
         return ""
     return ""
 

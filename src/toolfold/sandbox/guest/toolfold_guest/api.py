@@ -8,16 +8,19 @@ import re
 import textwrap
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import frames
-from .channel import ToolError, channel, open_channel
-from .results import File, part_value, to_value
+from .channel import ToolError, call_tool, channel, open_channel
+from .results import File, Media, part_value, to_value, usage
+
+if TYPE_CHECKING:
+    from .expected import Expected
 
 __all__ = [
     "File",
+    "Hit",
     "SearchResults",
-    "Tool",
     "ToolError",
     "call_mcp_tool",
     "get_client",
@@ -30,23 +33,27 @@ __all__ = [
 ]
 
 
-class Tool:
-    """One hit of `search_tools`: `name`, `server`, `kind`, `description`, `import_line`, `signature`, `schema`."""
+class Hit(dict[str, Any]):
+    """One hit of `search_tools`: a dict whose keys are attributes too; the key `import` is `hit.import_`.
 
-    def __init__(self, data: dict[str, Any]) -> None:
-        self.kind: str = data.get("kind", "tool")
-        self.server: str = data.get("server", "")
-        self.name: str = data.get("name", "")
-        self.description: str = data.get("description", "")
-        self.import_line: str = data.get("import_line", "")
-        self.signature: str = data.get("signature", "")
-        self.schema: dict[str, Any] = data.get("schema") or {}
+    `name` and `server`; with descriptions also `description` and `import`; in full also `signature`, `input_schema`
+    and `output_schema`. A resource or a prompt says so in `kind`.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self["import" if name == "import_" else name]
+        except KeyError:
+            if name == "kind":
+                return "tool"
+            keys = ", ".join(self)
+            raise AttributeError(f"a hit at this detail has {keys}, not {name!r}; detail='full' has all") from None
 
     def __repr__(self) -> str:
-        return f"{self.server}.{self.name}"
+        return f"<{self.get('server')}.{self.get('name')}>"
 
 
-class SearchResults(list[Tool]):
+class SearchResults(list[Hit]):
     """A list of hits that prints as the search's own text, and may be awaited or not."""
 
     text: str = ""
@@ -58,18 +65,60 @@ class SearchResults(list[Tool]):
         return asyncio.sleep(0, self).__await__()
 
 
-def search_tools(query: str = "", detail: str = "with_description", limit: int | None = None) -> SearchResults:
-    """Find tools, resources and prompts by what they do. `detail`: name_only, with_description or full."""
-    reply = channel().request_now(frames.search(query, detail, limit))
-    results = SearchResults(Tool(hit) for hit in reply["hits"])
+def search_tools(
+    query: str = "",
+    detail_level: str | None = None,
+    limit: int | None = None,
+    server: str | None = None,
+    *,
+    detail: str | None = None,
+) -> SearchResults:
+    """Find tools, resources and prompts by what they do; without a query, all of them, or all of one `server`.
+
+    `detail_level`, or `detail`: name_only, with_description (the default) or full.
+    """
+    reply = channel().request_now(frames.search(query, detail_level, detail, limit, server))
+    return search_results(reply)
+
+
+def search_results(reply: dict[str, Any]) -> SearchResults:
+    results = SearchResults(map(Hit, reply["hits"]))
     results.text = reply["text"]
     return results
 
 
-async def call_mcp_tool(name: str, arguments: dict[str, Any] | None = None, /, **keywords: Any) -> Any:
-    """Call a tool by its full name, for example `mcp__github__create_issue`."""
-    reply = await channel().request(frames.call_named(name, arguments, keywords))
-    return to_value(reply, reply.get("server", ""), reply.get("tool", name))
+async def call_mcp_tool(
+    name: str | None = None,
+    arguments: dict[str, Any] | None = None,
+    type: Any = None,  # noqa: A002 - the word that programs use
+    *,
+    server: str | None = None,
+    tool: str | None = None,
+    input_data: dict[str, Any] | None = None,
+    **keywords: Any,
+) -> Any:
+    """Call a tool by its full name, `mcp__github__create_issue`, or by `server` and `tool`.
+
+    The arguments are `arguments`, or `input_data`, or further keywords. With a `type`, a result of another type is a
+    TypeError: a class, a generic such as `list[dict]`, a TypedDict, or a dataclass, of which an instance is made.
+    """
+    frame = frames.call(name, arguments, server, tool, input_data, keywords)
+    expected = expected_type(type)
+    if frame["t"] == "call":
+        value = await call_tool(frame["server"], frame["tool"], frame["arguments"])
+    else:
+        reply = await channel().request(frame)
+        value = to_value(reply, reply.get("server", ""), reply.get("tool", name))
+    return value if expected is None else expected.checked(value)
+
+
+def expected_type(kind: Any) -> Expected | None:
+    """What a result must be. TypeError, before anything is called, where `kind` is no type."""
+    if kind is None:
+        return None
+    from .expected import Expected
+
+    return Expected(kind)
 
 
 async def read_resource(server: str, uri: str) -> Any:
@@ -82,7 +131,8 @@ async def read_resource(server: str, uri: str) -> Any:
 
 async def get_prompt(server: str, name: str, arguments: dict[str, str] | None = None) -> list[dict[str, Any]]:
     """A prompt's messages: `[{"role": …, "content": …}]`."""
-    return await channel().request(frames.prompt(server, name, arguments))
+    messages = await channel().request(frames.prompt(server, name, arguments))
+    return Media(name).taken_out(messages)
 
 
 def progress(text: str = "", fraction: float | None = None) -> None:
@@ -93,6 +143,9 @@ def progress(text: str = "", fraction: float | None = None) -> None:
 def save_skill(function: Callable[..., Any] | str, name: str | None = None, description: str | None = None) -> str:
     """Keep a function for later runs of this session: `from skills.NAME import NAME`. Returns that line."""
     if isinstance(function, str):
+        if function.isidentifier() and name is not None:
+            # The name first, then the source.
+            function, name = name, function
         source, found = function, re.search(r"^(?:async )?def (\w+)", function, re.MULTILINE)
         title = name or (found[1] if found else "")
     else:
@@ -107,8 +160,17 @@ def save_skill(function: Callable[..., Any] | str, name: str | None = None, desc
     return f"from skills.{title} import {title}"
 
 
-class _Client:
-    """The `client` module's object: the same calls, as methods."""
+class Tokens(int):
+    """A number of tokens that was estimated, and prints as such."""
+
+    def __repr__(self) -> str:
+        return f"{int(self)} (estimated)"
+
+    __str__ = __repr__
+
+
+class Client:
+    """The `client` module's object: the same calls as methods, and what they have come to since the sandbox started."""
 
     call_tool = staticmethod(call_mcp_tool)
     call_mcp_tool = staticmethod(call_mcp_tool)
@@ -116,6 +178,24 @@ class _Client:
     read_resource = staticmethod(read_resource)
     get_prompt = staticmethod(get_prompt)
 
+    @property
+    def call_count(self) -> int:
+        """Tool calls that were answered, by whatever way they were made."""
+        return usage.calls
 
-def get_client() -> _Client:
-    return _Client()
+    @property
+    def tools_called(self) -> list[str]:
+        """The tools that answered, each once: `github.create_issue`."""
+        return list(usage.tools)
+
+    @property
+    def total_tokens(self) -> int:
+        """About how many tokens the results would have been in the model's context: a quarter of their bytes."""
+        return Tokens(usage.bytes // 4)
+
+
+_client = Client()
+
+
+def get_client() -> Client:
+    return _client

@@ -52,7 +52,7 @@ def load() -> None:
     """Import what every program needs: pay before the program arrives."""
     # asyncio only looks whether ssl exists; without a network nobody here needs it, and it costs 8 ms.
     sys.modules["ssl"] = None  # type: ignore[assignment]
-    for name in ("confine", "program", "api"):
+    for name in ("already_parsed", "confine", "program", "api"):
         importlib.import_module(f"{__package__}.{name}")
     del sys.modules["ssl"]
 
@@ -69,7 +69,7 @@ def serve(options: dict[str, Any], descriptor: int, *, rehearse: bool = False) -
     `rehearse` is for a process that shares its memory with others: it makes the pages that every program writes to its
     own while it waits for the first one.
     """
-    from . import confine, program
+    from . import already_parsed, confine, program
     from .channel import open_channel
 
     sys.argv = ["program.py"]
@@ -83,6 +83,7 @@ def serve(options: dict[str, Any], descriptor: int, *, rehearse: bool = False) -
     channel.before_send = output.flush
     channel.longest = options.get("message", channel.longest)
     programs = program.Programs()
+    already_parsed.install()
     confine.restrict_files((f"{_HOME}/workspace", f"{_HOME}/skills", "/tmp"))  # noqa: S108 - the sandbox's own
     confine.limit(options.get("limits", {}))
     channel.send({"t": "ready"}, last=True)

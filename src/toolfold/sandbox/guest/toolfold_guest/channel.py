@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 _HEADER = struct.Struct(">I")
 MAX_VALUES = 200_000
@@ -193,7 +193,9 @@ class Channel:
             return None
         body = self._buffer[4 : 4 + size].decode()
         del self._buffer[: 4 + size]
-        return parse(body)
+        frame = parse(body)
+        frame["size"] = size + frame.get("follows", 0)
+        return frame
 
     def _read_while_idle(self, loop: Any, waiter: _Waiter) -> None:
         """While the loop has nothing else to do, wait here for the reply: that saves it two rounds.
@@ -285,7 +287,10 @@ def _unpack(reply: dict[str, Any]) -> Any:
             tool=error.get("tool", ""),
             code=error.get("code", "tool"),
         )
-    return reply.get("ok")
+    answer: Any = reply.get("ok")
+    if isinstance(answer, dict):
+        answer["size"] = reply["size"]
+    return cast("Any", answer)
 
 
 _channel: Channel | None = None

@@ -21,9 +21,11 @@ _TRUNCATE = 1 << 14
 _IOCTL_DEVICE = 1 << 15
 _EVERY_FIRST = (1 << 13) - 1
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on every machine
-# Facts about the machine that libraries ask for. The rest of /proc names paths of the host and other processes.
-_PROC = ("meminfo", "cpuinfo", "stat", "loadavg", "uptime", "version", "filesystems")
-_PROC_SELF = ("status", "stat", "statm", "maps", "cmdline", "comm", "limits", "fd", "task", "auxv", "cgroup")
+# Facts about the machine that libraries ask for. The rest of /proc, each thread's folder included, names paths of the
+# host, its groups and other processes. So do /sys, which engines mount, and what they put into /etc.
+_PROC = ("meminfo", "cpuinfo", "stat", "loadavg", "uptime", "filesystems")
+_PROC_SELF = ("status", "stat", "statm", "maps", "cmdline", "comm", "limits", "fd", "auxv")
+_OF_THE_HOST = ("resolv.conf", "hostname")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
@@ -81,8 +83,11 @@ def restrict_files(writable: tuple[str, ...]) -> int:
 def _rules(writable: tuple[str, ...], change: int) -> list[tuple[str, int]]:
     rules = [(path, _READ | change) for path in writable]
     rules += [("/", _LIST), ("/agent", _READ)]
-    data = {"agent", "tmp", "dev", "proc"}
-    rules += [(f"/{name}", _READ | _EXECUTE) for name in os.listdir("/") if name not in data]  # noqa: PTH208
+    others = {"agent", "tmp", "dev", "proc", "sys", "etc"}
+    rules += [(f"/{name}", _READ | _EXECUTE) for name in os.listdir("/") if name not in others]  # noqa: PTH208
+    # Links may lead to what is left out; what they lead to otherwise has its own rule.
+    settings = [f"/etc/{name}" for name in os.listdir("/etc") if name not in _OF_THE_HOST]  # noqa: PTH208
+    rules += [(path, _READ) for path in settings if not os.path.islink(path)]  # noqa: PTH114
     rules += [(f"/dev/{name}", _READ | _WRITE_FILE | (change & _TRUNCATE)) for name in _DEVICES]
     rules += [("/dev/shm", _READ | change)]  # noqa: S108 - the sandbox's own
     rules += [(f"/proc/{name}", _READ) for name in _PROC]

@@ -69,7 +69,7 @@ def _advice(problem: BaseException) -> str:
         from .advice import advice
 
         step = advice(problem)
-    except Exception:
+    except BaseException:
         return ""
     return f"\n{step}" if step else ""
 
@@ -85,7 +85,7 @@ def _summary(problem: BaseException) -> str:
 def _text(value: object) -> str:
     try:
         return str(value)
-    except Exception as broken:  # the program's own `__str__`
+    except BaseException as broken:  # the program's own `__str__`
         return f"<no text: {type(broken).__name__}>"
 
 

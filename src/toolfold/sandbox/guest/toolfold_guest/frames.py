@@ -1,24 +1,47 @@
-"""The requests a program can make, as the host takes them. A wrong type is told here; sent, it ends the sandbox."""
+"""The requests that a program can make, as the host takes them.
+
+A wrong type is refused here: the host would end the sandbox for it.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+DETAILS = ("name_only", "with_description", "full")
 _PROGRESS_CHARS = 500
 
 
-def search(query: object, detail: object, limit: object) -> dict[str, Any]:
+def search(query: object, detail_level: object, detail: object, limit: object, server: object) -> dict[str, Any]:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
         raise TypeError(f"search_tools: limit must be a whole number, not {limit!r}")
-    return {"t": "search", "query": _text("search_tools: query", query), "detail": str(detail), "limit": limit}
+    if detail_level is not None and detail is not None and detail_level != detail:
+        raise TypeError("search_tools: detail_level and detail are two names of one argument")
+    level = detail_level or detail or DETAILS[1]
+    if level not in DETAILS:
+        raise ValueError(f"search_tools: detail must be one of {', '.join(DETAILS)}, not {level!r}")
+    frame = {"t": "search", "query": _text("search_tools: query", query or ""), "detail": level, "limit": limit}
+    return {**frame, "server": _text("search_tools: server", server)} if server else frame
 
 
-def call_named(name: object, arguments: object, keywords: dict[str, Any]) -> dict[str, Any]:
-    if arguments is not None and not isinstance(arguments, dict):
-        raise TypeError(f"call_mcp_tool: arguments must be a dict, not {type(arguments).__name__}")
-    given: dict[str, Any] = {**(arguments or {}), **keywords}
-    return {"t": "call_named", "name": _text("call_mcp_tool: name", name), "arguments": given}
+def call(
+    name: object, arguments: object, server: object, tool: object, input_data: object, keywords: dict[str, Any]
+) -> dict[str, Any]:
+    """A call by the tool's full name, or by its server and its own name."""
+    if arguments is not None and input_data is not None:
+        raise TypeError("call_mcp_tool: arguments and input_data are two names of one argument")
+    given = input_data if arguments is None else arguments
+    if given is not None and not isinstance(given, dict):
+        raise TypeError(f"call_mcp_tool: arguments must be a dict, not {type(given).__name__}")
+    everything: dict[str, Any] = {**(given or {}), **keywords}
+    if name is not None:
+        # Beside a full name, these are arguments of the tool.
+        everything |= {key: value for key, value in (("server", server), ("tool", tool)) if value is not None}
+        return {"t": "call_named", "name": _text("call_mcp_tool: name", name), "arguments": everything}
+    if server is None or tool is None:
+        raise TypeError("call_mcp_tool: give a name, or server and tool")
+    where = {"server": _text("call_mcp_tool: server", server), "tool": _text("call_mcp_tool: tool", tool)}
+    return {"t": "call", **where, "arguments": everything}
 
 
 def resource(server: object, uri: object) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 import types
 from difflib import get_close_matches
 from itertools import islice
@@ -25,6 +26,7 @@ _TEXT_SHOWN = 60
 _LONGEST_JSON = 200_000
 _MOST_NODES = 20_000
 _PLAIN = (dict, list, tuple, str, int, float, bool, types.NoneType)
+_PLAIN_NAMES = frozenset(kind.__name__ for kind in _PLAIN)
 
 
 def about_attribute(problem: AttributeError, place: Place | None) -> str:
@@ -32,6 +34,8 @@ def about_attribute(problem: AttributeError, place: Place | None) -> str:
     name, value = problem.name, cast("Any", problem.obj)
     if name is None or not exactly(value, *_PLAIN):
         return about_coroutine(value, place) if exactly(value, types.CoroutineType) else ""
+    if place is not None and not place.direct:
+        return ""
     nodes = place.nodes(ast.Attribute) if place is not None else ()
     shown = next((text_of(node.value) for node in nodes if node.attr == name), "")
     subject = f"`{shown}`" if shown else "This"
@@ -55,6 +59,8 @@ def about_missing_key(problem: KeyError, place: Place | None) -> str:
         if exactly(value, dict) and key not in value and _is_same(place.value(node.slice), key):
             shown = text_of(node.value)
             return _about_key(value, key, f"`{shown}`" if shown else "The dict", shown)
+        if _is_tool_call(node.value, place) and _is_same(place.value(node.slice), key):
+            return f"What the tool returns is already the data, and has no key {key!r}."
     return ""
 
 
@@ -72,22 +78,22 @@ def about_index(place: Place | None) -> str:
                 return f"`{shown}` is None."
             drop = f" Drop [{key!r}]." if key in _WRAPPERS else ""
             return f"`{shown}` is already the data: {described(value)}.{drop}"
+        if _is_tool_call(node.value, place) and exactly(key, str):
+            return f"What the tool returns is already the data, and no dict: drop [{key!r}]."
     return ""
 
 
-def about_await(place: Place | None) -> str:
-    """`await rows` where the rows are there."""
-    if place is None:
+def about_await(kind: str, place: Place | None) -> str:
+    """`await rows` where the rows are there; `kind` is the type of what cannot be awaited."""
+    nodes = list(place.nodes(ast.Await)) if place is not None else []
+    shown = text_of(nodes[0].value) if nodes else ""
+    if kind in ("Tool", "function", "method"):
+        return f"It must be called: `await {shown or 'function'}(...)`."
+    if kind not in _PLAIN_NAMES:
         return ""
-    for node in place.nodes(ast.Await):
-        shown, value = text_of(node.value), place.value(node.value)
-        if value is not UNKNOWN and not exactly(value, *_PLAIN):
-            continue
-        if isinstance(node.value, ast.Call) and shown:
-            function = text_of(node.value.func) or "The function"
-            return f"`{function}` returned its result already: drop this `await`."
-        return f"`{shown or 'This'}` is already the result: drop the `await`."
-    return ""
+    if nodes and isinstance(call := nodes[0].value, ast.Call):
+        return f"`{text_of(call.func) or 'The function'}` returned its result already: drop this `await`."
+    return f"`{shown or 'This'}` is already the result: drop the `await`."
 
 
 def about_coroutine(value: Any, place: Place | None) -> str:
@@ -153,7 +159,15 @@ def _about_text_as_dict(place: Place, value: str, shown: str) -> str:
             whole, name = place.value(node.iter), text_of(node.iter)
             if exactly(whole, dict) and value in whole:
                 return f"`{shown}` is a key of the dict `{name}`: loop over `{name}.values()` or `{name}.items()`."
-    return f"`{shown}` is already the data: {described(value)}."
+    return f"`{shown}` is {described(value)}, not a dict."
+
+
+def _is_tool_call(node: ast.expr, place: Place) -> bool:
+    """`await tool(...)`."""
+    function = (
+        place.value(node.value.func) if isinstance(node, ast.Await) and isinstance(node.value, ast.Call) else UNKNOWN
+    )
+    return exactly(function, getattr(sys.modules.get("servers._call"), "Tool", types.NoneType))
 
 
 def _keys(value: dict[Any, Any], near: Any = None) -> str:

@@ -26,7 +26,8 @@ def allow_nesting(session_loop: asyncio.AbstractEventLoop) -> None:
     base.run_until_complete = _run_until_complete(base.run_until_complete)
     base.run_forever = _set_aside_during(base.run_forever)
     runner.run = _set_aside_during(runner.run)
-    asyncio.run = _run(_set_aside_during(asyncio.run), session_loop)
+    runner.close = _restoring(runner.close, session_loop)
+    asyncio.run = _run(_set_aside_during(asyncio.run))
     asyncio.run_coroutine_threadsafe = _run_coroutine_threadsafe(asyncio.run_coroutine_threadsafe, session_loop)
     # The session's next program needs this loop.
     session_loop.close = lambda: None
@@ -60,19 +61,29 @@ def _set_aside_during(function: Callable[..., Any]) -> Callable[..., Any]:
     return alone
 
 
-def _run(run: Callable[..., Any], session_loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
-    @wraps(run)
-    def run_anywhere(main: Any, **options: Any) -> Any:
-        if asyncio.isfuture(main):
-            # `asyncio.run(asyncio.gather(...))`: it belongs to a loop already.
-            return main.get_loop().run_until_complete(main)
+def _restoring(close: Callable[..., Any], session_loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
+    """A runner leaves no current loop behind; here there is always one."""
+
+    @wraps(close)
+    def close_and_restore(runner: Any) -> None:
         try:
-            return run(main, **options)
+            close(runner)
         finally:
             if _is_main():
                 asyncio.set_event_loop(session_loop)
 
-    return run_anywhere
+    return close_and_restore
+
+
+def _run(run: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(run)
+    def run_anything(main: Any, **options: Any) -> Any:
+        if asyncio.isfuture(main):
+            # `asyncio.run(asyncio.gather(...))`: it belongs to a loop already.
+            return main.get_loop().run_until_complete(main)
+        return run(main, **options)
+
+    return run_anything
 
 
 def _run_until_complete(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ import re
 import sys
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .place import Place
@@ -83,7 +84,9 @@ def about_import(problem: ImportError, place: Place | None) -> str:
 
 def about_module_attribute(problem: AttributeError) -> str:
     """`shop.list_order`, where `shop` is a server's module; its own message has the nearest names."""
-    module = getattr(sys.modules.get(getattr(problem.obj, "__name__", "")), "__name__", "")
+    if not issubclass(type(problem.obj), ModuleType):
+        return ""
+    module = str(vars(problem.obj).get("__name__", ""))
     if not module.startswith("servers.") or "Did you mean" in str(problem):
         return ""
     return _about_tools(module.removeprefix("servers."), problem.name or "")
@@ -134,7 +137,7 @@ def _about_server(wanted: str) -> str:
 
 def _about_tools(module: str, wanted: str) -> str:
     tools = _tools(module.split(".", 1)[0])
-    near = get_close_matches(wanted, tools, 3, 0.5)
+    near = get_close_matches(wanted, tools, 3)
     if near:
         return f"Did you mean {' or '.join(near)}?"
     if found := _imports_of(wanted):

@@ -18,6 +18,7 @@ from typing import Any
 from . import source
 from .failure import describe, kind_of, line_of
 from .loops import allow_nesting
+from .skills import Skills
 from .unawaited import Unawaited
 
 _VALUE_CHARS = 1_000_000
@@ -52,6 +53,7 @@ class Programs:
         self._main = types.ModuleType("__main__")
         self._main.__dict__["__builtins__"] = __builtins__
         sys.modules["__main__"] = self._main
+        sys.modules["skills"] = Skills("/agent/skills")
         # `site` is not imported here; these are the names from it that programs expect.
         builtins.help = _sitebuiltins._Helper()  # pyright: ignore[reportPrivateUsage]
         builtins.exit = builtins.quit = _sitebuiltins.Quitter("exit", "")  # pyright: ignore[reportArgumentType]
@@ -72,6 +74,7 @@ class Programs:
         """
         self._count += 1
         self._filename = filename = "program.py" if self._count == 1 else f"program-{self._count}.py"
+        self._main.__dict__["__file__"] = filename
         self._unawaited.begin(filename)
         value: Any = None
         failure: dict[str, Any] = {}
@@ -182,7 +185,7 @@ def present(value: Any) -> dict[str, Any]:
     result: dict[str, Any] = {"shown": shown[:_VALUE_CHARS]}
     try:
         encoded = json.dumps(value, allow_nan=False, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
+    except BaseException:  # not JSON, or a class of the program's own that misbehaves
         return result
     if len(encoded) <= _VALUE_CHARS:
         result["value"] = value

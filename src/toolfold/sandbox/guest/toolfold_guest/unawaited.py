@@ -6,6 +6,7 @@ import sys
 import types
 import warnings
 from collections.abc import Iterable
+from concurrent.futures import Future
 from inspect import CO_COROUTINE, CORO_CREATED, getcoroutinestate
 from itertools import islice
 from typing import Any, TypeAlias, cast
@@ -47,7 +48,7 @@ class Unawaited:
     def look_through(self, values: Iterable[Any]) -> None:
         """Find coroutines that wait in variables and in what these hold, and close them."""
         left = _LOOKED_AT
-        pending = [(values, 0)]
+        pending: list[tuple[Iterable[Any], int]] = [(values, 0)]
         while pending and left > 0:
             items, depth = pending.pop()
             for item in islice(items, _LOOKED_AT_EACH if depth else left):
@@ -62,6 +63,9 @@ class Unawaited:
                     pending.append((item, depth + 1))
                 elif depth < _DEEPEST and kind is dict:
                     pending.append((item.values(), depth + 1))
+                elif depth < _DEEPEST and kind is Future:
+                    # `executor.submit(tool, ...)` has made the call, and no more.
+                    pending.append((cast("dict[str, Any]", vars(item)).values(), depth + 1))
 
     def _close_all(self, items: Iterable[Any]) -> None:
         for item in items:
@@ -81,7 +85,8 @@ class Unawaited:
             pass
 
     def _is_of_this_run(self, coroutine: Coroutine) -> bool:
-        if coroutine.cr_code.co_filename == self._filename:
+        # A tool's call is named after the program that made it; a function of this program did not exist before.
+        if self._filename in (coroutine.__name__, coroutine.cr_code.co_filename):
             return True
         return any(file == self._filename for file, _, _ in coroutine.cr_origin or ())
 

@@ -9,12 +9,13 @@ from typing import Any, cast
 from pydantic_monty import ClassInstance, ExternalModule
 
 from toolfold.sandbox.guest.toolfold_guest import frames
-from toolfold.sandbox.guest.toolfold_guest.api import Tool as Hit
+from toolfold.sandbox.guest.toolfold_guest.api import Client, expected_type
 from toolfold.sandbox.guest.toolfold_guest.channel import Channel, ToolError
-from toolfold.sandbox.guest.toolfold_guest.results import File, part_value, to_value
+from toolfold.sandbox.guest.toolfold_guest.results import File, Media, part_value, to_value, usage
 from toolfold.sandbox.monty.worker.tree import Tree
 
 _CLIENT = ("call_tool", "call_mcp_tool", "search_tools", "read_resource", "get_prompt")
+_COUNTS = ("call_count", "tools_called", "total_tokens")
 _OWN = ("call_mcp_tool", "get_client", "get_prompt", "progress", "read_resource", "save_skill", "search_tools")
 _MODULES = {"toolfold": _OWN, "tool_discovery": ("search_tools",), "client": ("call_mcp_tool", "get_client")}
 
@@ -29,8 +30,11 @@ class Function:
     tool: str = ""
 
 
-class _Client:
-    """Stands for `client.get_client()` inside; its methods are answered by name like everything else."""
+class _Hit:
+    """One hit of a search. Inside Monty an object has attributes and no keys."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.__dict__ = {"import_" if key == "import" else key: value for key, value in row.items()}
 
 
 class Functions:
@@ -81,7 +85,7 @@ class Functions:
         async def call(*args: Any, **keywords: Any) -> Any:
             frame = {"t": "call", "server": tool.server, "tool": tool.name}
             reply = await self._request({**frame, "arguments": tool.arguments(args, keywords)}, path)
-            return _inside(to_value(reply, tool.server, tool.name))
+            return _value(reply, tool.server, tool.name)
 
         return Function(call, awaited=True, server=tool.server, tool=tool.name)
 
@@ -91,9 +95,22 @@ class Functions:
         except (TypeError, ValueError, RecursionError) as error:
             raise TypeError(f"{what}: arguments must be plain JSON data ({error})") from None
 
-    async def call_mcp_tool(self, name: str, arguments: dict[str, Any] | None = None, /, **keywords: Any) -> Any:
-        reply = await self._request(frames.call_named(name, arguments, keywords), name)
-        return _inside(to_value(reply, reply.get("server", ""), reply.get("tool", name)))
+    async def call_mcp_tool(
+        self,
+        name: str | None = None,
+        arguments: dict[str, Any] | None = None,
+        type: Any = None,  # noqa: A002 - the word that programs use
+        *,
+        server: str | None = None,
+        tool: str | None = None,
+        input_data: dict[str, Any] | None = None,
+        **keywords: Any,
+    ) -> Any:
+        frame = frames.call(name, arguments, server, tool, input_data, keywords)
+        expected = expected_type(type)
+        reply = await self._request(frame, name or f"{server}.{tool}")
+        value = _value(reply, reply.get("server", server or ""), reply.get("tool", tool or name))
+        return value if expected is None else expected.checked(value)
 
     async def read_resource(self, server: str, uri: str) -> Any:
         parts = await self._request(frames.resource(server, uri), "read_resource")
@@ -101,11 +118,20 @@ class Functions:
         return _inside(values[0] if len(values) == 1 else values)
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> Any:
-        return await self._request(frames.prompt(server, name, arguments), "get_prompt")
+        messages = await self._request(frames.prompt(server, name, arguments), "get_prompt")
+        return _inside(Media(name).taken_out(messages))
 
-    async def search_tools(self, query: str = "", detail: str = "with_description", limit: int | None = None) -> Any:
-        reply = await self._request(frames.search(query, detail, limit), "search_tools")
-        return [ClassInstance(Hit(hit), eager_attrs="all") for hit in reply["hits"]]
+    async def search_tools(
+        self,
+        query: str = "",
+        detail_level: str | None = None,
+        limit: int | None = None,
+        server: str | None = None,
+        *,
+        detail: str | None = None,
+    ) -> Any:
+        reply = await self._request(frames.search(query, detail_level, detail, limit, server), "search_tools")
+        return [ClassInstance(_Hit(hit), eager_attrs="all") for hit in reply["hits"]]
 
     async def progress(self, text: str = "", fraction: float | None = None) -> None:
         self._channel.send(frames.progress(text, fraction))
@@ -120,11 +146,18 @@ def _by_name(*args: Any, **keywords: Any) -> Any:
 
 
 async def _get_client() -> Any:
-    return ClassInstance(_Client(), allowed_methods=set(_CLIENT))
+    return ClassInstance(Client(), allowed_methods=set(_CLIENT), lazy_attrs=set(_COUNTS))
 
 
 async def _save_skill(*args: Any, **keywords: Any) -> None:
     raise ToolError("skills cannot be kept from Monty, which is a subset of Python; use another backend for them")
+
+
+def _value(reply: dict[str, Any], server: str, tool: str) -> Any:
+    files = usage.files
+    value = to_value(reply, server, tool)
+    # Without a new file in it, the result is plain data and needs no second look.
+    return value if usage.files == files else _inside(value)
 
 
 def _inside(value: Any) -> Any:
@@ -132,6 +165,7 @@ def _inside(value: Any) -> Any:
     if isinstance(value, File):
         return ClassInstance(value, eager_attrs={"path", "mime_type", "size"})
     if isinstance(value, list):
-        items = cast("list[Any]", value)
-        return [_inside(item) for item in items] if any(isinstance(item, File) for item in items) else items
+        return [_inside(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _inside(item) for key, item in cast("dict[str, Any]", value).items()}
     return value

@@ -5,39 +5,32 @@ from __future__ import annotations
 import ast
 import difflib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
+
+from toolfold.codegen.tree_runtime import Fit, Parameters
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One generated function: its keywords, and the tool that it calls."""
+    """One generated function: its parameters, and the tool that it calls."""
 
     server: str
     name: str
     signature: str
     doc: str
-    required: tuple[str, ...]
-    known: tuple[str, ...]
-    any_keyword: bool
-    renamed: dict[str, str] = field(default_factory=dict[str, str])
+    parameters: Parameters
 
     def arguments(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
         """What goes over the wire. Raises TypeError, with the signature, for what the function would not take."""
-        if args:
-            if len(args) != 1 or keywords or not isinstance(args[0], dict):
-                raise TypeError(f"use keywords or one dict: {self.signature}")
-            return {**args[0]}
-        given = {key: value for key, value in keywords.items() if value is not ...}
-        missing = [name for name in self.required if name not in given]
-        unknown = [] if self.any_keyword else [name for name in given if name not in self.known]
-        for problem, words in (("misses", missing), ("does not know", unknown)):
-            if words:
-                named = ", ".join(map(repr, words[:8]))
-                raise TypeError(f"{self.signature.partition('(')[0]}() {problem} {named}: {self.signature}")
-        return {self.renamed.get(key, key): value for key, value in given.items()}
+        try:
+            return self.parameters.fill(args, keywords)
+        except TypeError as error:
+            function = self.signature.partition("(")[0]
+            raise TypeError(f"{function}() {error}. Signature: {self.signature}") from None
 
 
 class Tree:
@@ -97,6 +90,7 @@ def _names(folder: Path) -> list[str]:
             names = {entry.name.removesuffix(".py") for entry in entries}
     except OSError:
         return []
+    names.discard("index")
     return sorted(name for name in names if name.isidentifier() and not name.startswith("_"))
 
 
@@ -110,18 +104,70 @@ def _read(path: Path, name: str) -> Tool | None:
     if function is None or not isinstance(function.decorator_list[0], ast.Call):
         return None
     server, tool, *rest = (ast.literal_eval(argument) for argument in function.decorator_list[0].args)
-    keywords = {word.arg: ast.literal_eval(word.value) for word in function.decorator_list[0].keywords}
-    renamed: dict[str, str] = rest[0] if rest else keywords.get("renamed") or {}
-    words = [argument.arg for argument in function.args.kwonlyargs]
-    defaults = function.args.kw_defaults
+    renamed: dict[str, str] = rest[0] if rest else {}
+    parameters = [argument.arg for argument in function.args.args]
+    needed = len(parameters) - len(function.args.defaults)
     returns = f" -> {ast.unparse(function.returns)}" if function.returns is not None else ""
+    first = function.args.args[0].annotation if parameters else None
     return Tool(
         server=str(server),
         name=str(tool),
         signature=f"{name}({ast.unparse(function.args)}){returns}",
         doc=ast.get_docstring(function) or "",
-        required=tuple(word for word, default in zip(words, defaults, strict=True) if default is None),
-        known=tuple(words),
-        any_keyword=function.args.kwarg is not None,
-        renamed={str(key): str(value) for key, value in renamed.items()},
+        parameters=Parameters(
+            tuple(parameters),
+            tuple(parameters[:needed]),
+            function.args.kwarg is not None,
+            {str(key): str(value) for key, value in renamed.items()},
+            partial(_fit, first, _named_types(module)),
+        ),
     )
+
+
+def _named_types(module: ast.Module) -> dict[str, ast.AST]:
+    """The types that a module defines, by name."""
+    found: dict[str, ast.AST] = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+    for node in module.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = node.value
+    return found
+
+
+def _fit(annotation: ast.AST | None, types: Mapping[str, ast.AST], value: Mapping[str, Any]) -> Fit:
+    """Whether a parameter of this type can be the object `value`."""
+    match annotation:
+        case ast.Name(id="Any") | ast.Subscript(value=ast.Name(id="dict")):
+            return "any"
+        case ast.BinOp(left, ast.BitOr(), right):
+            return _best([_fit(part, types, value) for part in (left, right)])
+        case ast.Subscript(value=ast.Name(id="Union"), slice=ast.Tuple(elts)):
+            return _best([_fit(part, types, value) for part in elts])
+        case ast.Name(id=name) if name in types:
+            return _fit(types[name], types, value)
+        case ast.Constant(value=str() as quoted):
+            return _fit(ast.parse(quoted, mode="eval").body, types, value)
+        case ast.ClassDef(body=body):
+            rows = [row for row in body if isinstance(row, ast.AnnAssign)]
+            keys = {ast.unparse(row.target): row.annotation for row in rows}
+            return _fit_keys(keys, value, partial=any(word.arg == "total" for word in annotation.keywords))
+        case ast.Call(func=ast.Name(id="TypedDict"), args=[_, ast.Dict(keys, values)]):
+            named = {ast.literal_eval(key): row for key, row in zip(keys, values, strict=True) if key is not None}
+            return _fit_keys(named, value, partial=bool(annotation.keywords))
+        case _:
+            return "no"
+
+
+def _best(fits: list[Fit]) -> Fit:
+    return "keys" if "keys" in fits else "any" if "any" in fits else "no"
+
+
+def _fit_keys(rows: Mapping[str, ast.AST], value: Mapping[str, Any], *, partial: bool) -> Fit:
+    """`partial`: a key may be missing unless it is marked `Required`; else only if it is marked `NotRequired`."""
+
+    def needed(annotation: ast.AST) -> bool:
+        mark = annotation.value if isinstance(annotation, ast.Subscript) else None
+        word = mark.id if isinstance(mark, ast.Name) else ""
+        return word == "Required" if partial else word != "NotRequired"
+
+    required = {key for key, annotation in rows.items() if needed(annotation)}
+    return "keys" if required <= value.keys() <= rows.keys() else "no"

@@ -1,0 +1,4 @@
+~~~python
+from servers.shop import count_orders
+print(await count_orders())
+~~~

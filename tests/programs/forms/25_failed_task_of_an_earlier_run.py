@@ -1,0 +1,4 @@
+import gc
+task = None
+gc.collect()
+print(await count_orders())

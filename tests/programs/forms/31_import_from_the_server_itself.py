@@ -1,0 +1,3 @@
+from shop import list_orders
+
+print(len(await list_orders()))

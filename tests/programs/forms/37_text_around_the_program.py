@@ -1,0 +1,6 @@
+Here is the program:
+
+```python
+from servers.shop import count_orders
+print(await count_orders())
+```

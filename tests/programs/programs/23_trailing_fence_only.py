@@ -1,0 +1,5 @@
+from servers.shop import get_policy
+
+policy = await get_policy("returns")
+print(policy.splitlines()[0])
+```

@@ -1,0 +1,2 @@
+result = await mcp.call("shop.list_orders", {"status": "pending"})
+print(len(result))

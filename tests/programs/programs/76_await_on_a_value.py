@@ -1,0 +1,5 @@
+from servers.shop import list_orders
+
+orders = await list_orders()
+rows = await orders
+print(len(rows))

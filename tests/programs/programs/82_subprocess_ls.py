@@ -1,0 +1,4 @@
+import subprocess
+
+result = subprocess.run(["ls", "servers/shop"], capture_output=True, text=True)
+print(result.stdout)

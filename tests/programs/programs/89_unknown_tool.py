@@ -1,0 +1,3 @@
+from servers.shop import send_newsletter
+
+await send_newsletter(subject="Spring sale")
