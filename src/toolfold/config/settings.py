@@ -108,6 +108,13 @@ class SandboxSettings(_Model):
     """For the container backend: an image with a Python of its own, in place of the one made from this Python."""
 
 
+class CallerSettings(_Model):
+    """Somebody who calls over HTTP with a token of their own. Sessions of different callers never meet."""
+
+    token_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """The token's SHA-256 in hex; the token itself is kept by the caller alone."""
+
+
 class Settings(_Model):
     servers: dict[str, ServerConfig] = {}
     sandbox: SandboxSettings = SandboxSettings()
@@ -131,5 +138,7 @@ class Settings(_Model):
     """Whether search may use vectors where the extra is installed."""
     security: Literal["low", "standard", "high"] = "standard"
     """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
+    callers: dict[str, CallerSettings] = {}
+    """Who may call over HTTP beside the owner of the gateway, by name."""
     privacy: bool = False
     audit: bool = False
