@@ -7,7 +7,7 @@
     │   ├── UnknownTool
     │   ├── InvalidArguments
     │   └── LimitExceeded       names the limit and the setting that moves it
-    ├── UpstreamError           the MCP server: it is down, late, or answered nonsense
+    ├── UpstreamError           the MCP server: it is down, late, or sent an invalid response
     │   ├── UpstreamUnavailable
     │   │   └── UpstreamIsToolfold   left out; nobody needs to act
     │   └── UpstreamTimeout

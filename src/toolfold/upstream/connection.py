@@ -15,7 +15,7 @@ from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, Up
 from toolfold.upstream.handshake import Era, shake_hands
 from toolfold.upstream.listing import ListingReader
 from toolfold.upstream.remote import needs_authorization
-from toolfold.upstream.results import NonsenseError, tool_result
+from toolfold.upstream.results import InvalidResponseError, tool_result
 from toolfold.upstream.serverlog import ServerLog, readable
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ class Connection:
             raise self._too_late(what, REFUSED) from None
         try:
             result = tool_result(raw, modern=self.modern)
-        except NonsenseError as error:
-            raise UpstreamError(self.server, f"{what} answered nonsense: {error}.", hint=MAY_HAVE_RUN) from None
+        except InvalidResponseError as error:
+            raise UpstreamError(self.server, f"{what} sent an invalid response: {error}.", hint=MAY_HAVE_RUN) from None
         self.answered = True
         return result
 
@@ -157,8 +157,8 @@ class Connection:
                 )
         except MCPError as error:
             raise await self.explain(error, "its list of tools") from error
-        except NonsenseError as error:
-            raise UpstreamError(self.server, f"answered nonsense: {error}.", hint=self._log_hint()) from None
+        except InvalidResponseError as error:
+            raise UpstreamError(self.server, f"sent an invalid response: {error}.", hint=self._log_hint()) from None
         except TimeoutError:
             seconds = f"{self.config.call_timeout * LISTING_TIMES:g} s ({LISTING_TIMES} times its `call_timeout`)"
             raise UpstreamTimeout(self.server, f"its list of tools did not end within {seconds}.") from None
