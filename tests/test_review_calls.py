@@ -33,7 +33,7 @@ WORDS = [
     "from_",
     "ownr",
 ]
-KEYS = [*WORDS, "city", "zip", "a", "If-Match", "from"]
+KEYS = [*WORDS[:-3], "ownr", "city", "zip", "a", "If-Match", "from"]
 
 
 def found(call: str) -> list[Finding]:

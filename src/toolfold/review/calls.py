@@ -117,7 +117,7 @@ class _Check:
         """What the only positional argument is; the rule is that of the generated functions."""
         wires = {self._wire(name) for name in names}
         by_keyword = {self._wire(keyword.arg) if keyword.arg else "**" for keyword in self._call.keywords}
-        if not all(names) or "**" in by_keyword:
+        if not all(names) or len(wires) < len(names) or "**" in by_keyword:
             return "unknown"
         if self._is_complete(wires) or not self._words:
             return "all"
