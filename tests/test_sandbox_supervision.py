@@ -19,6 +19,7 @@ import pytest
 from tests.backends.available import candidate
 from tests.hostile.arena import Listener
 from tests.hostile.resources import FILL_SOCKETS
+from tests.hostile.sleepers import LEAVES, PRELUDE
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.sandbox.bubblewrap.backend import Bubblewrap
@@ -159,10 +160,23 @@ async def test_a_program_that_wakes_itself_between_runs_does_nothing_where_it_is
             pytest.skip("no group can be frozen here")
         await sandbox.run(code, Listener(slow=False), 10)
         await _until(cell.still)
-        before = (_work(cell), _size(tmp_path / "workspace"))
+        before, size = _work(cell), _size(tmp_path / "workspace")
         await asyncio.sleep(1)
-        assert (_work(cell), _size(tmp_path / "workspace")) == before
+        # A signal costs the kernel some microseconds; nothing of the program runs.
+        assert _work(cell) < before + 5_000_000
+        assert _size(tmp_path / "workspace") == size
         assert cell.still()
+
+
+@pytest.mark.parametrize("left", LEAVES)
+async def test_nothing_goes_on_working_where_nothing_can_be_frozen(data_dir: Path, tmp_path: Path, left: str) -> None:
+    count = tmp_path / "workspace" / "count"
+    async with _sandbox(data_dir, tmp_path, without_groups=True) as (sandbox, cell):
+        await sandbox.run(f"{PRELUDE}\n{LEAVES[left]}\ntime.sleep(0.1)\n", Listener(slow=False), 10)
+        await _until(lambda: cell.still() or not sandbox.alive)
+        before = count.stat().st_size
+        await asyncio.sleep(0.3)
+        assert count.stat().st_size == before
 
 
 def _freezes(cell: BubblewrapCell) -> bool:
@@ -170,10 +184,10 @@ def _freezes(cell: BubblewrapCell) -> bool:
     return group is not None and group.freezer is not None
 
 
-def _work(cell: BubblewrapCell) -> dict[str, str]:
-    """How long every thread has run so far, in nanoseconds."""
+def _work(cell: BubblewrapCell) -> int:
+    """How long all threads have run so far, in nanoseconds."""
     counts = [path for pid in cell.pids() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    return {str(path): path.read_text().split()[0] for path in counts}
+    return sum(int(path.read_text().split()[0]) for path in counts)
 
 
 def _size(folder: Path) -> int:

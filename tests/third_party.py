@@ -27,8 +27,9 @@ def npm_program(name: str) -> list[str]:
     return [node(), str(_installed(HOME / "node_modules" / ".bin" / name).resolve())]
 
 
-def python_program(name: str) -> list[str]:
-    return [str(_installed(HOME / "python" / "bin" / name))]
+def python_program(name: str, environment: str = "python") -> list[str]:
+    """A program out of one of the environments, each of which is a list of packages in tests/third-party."""
+    return [str(_installed(HOME / environment / "bin" / name))]
 
 
 def _installed(path: Path) -> Path:
@@ -59,7 +60,7 @@ def serve_command(data: Path, servers: dict[str, Any]) -> list[str]:
 @asynccontextmanager
 async def serving_http(data: Path, servers: dict[str, Any]) -> AsyncGenerator[str]:
     """`toolfold serve --http` on a free port; yields the address that it says it listens at."""
-    command = [*serve_command(data, servers), "--http", "127.0.0.1:0"]
+    command = [*serve_command(data, servers), "--http", "127.0.0.1:0", "--no-token"]
     said = data / "stderr.txt"
     with said.open("wb") as stderr, subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr) as process:
         try:

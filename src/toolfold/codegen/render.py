@@ -11,8 +11,8 @@ from toolfold.definitions import ToolDefinition
 from toolfold.schema import text
 
 # In a listing the first words of a doc decide; `help(tool)` and the module have all of them.
-_SHORT = Layout(exploded=False, description=0, parameter=0, field=0, inline=120)
-_FULL = Layout(exploded=False, description=300, parameter=72, field=50, inline=60)
+_SHORT = Layout(exploded=False, description=0, parameter=0, field=0, width=160, inline=120)
+_FULL = Layout(exploded=False, description=300, parameter=72, field=50, width=100, inline=60)
 
 # A tool beyond any use still has to be shown somehow.
 _BARE = Layout(exploded=False, description=300, parameter=0, field=0, most=100)

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from functools import cached_property
 
 from toolfold.codegen.from_schema import Arguments, arguments
-from toolfold.codegen.names import ApiNames
+from toolfold.codegen.names import INDEX, ApiNames
 from toolfold.definitions import ToolDefinition
 from toolfold.review import calls, source
 from toolfold.review.finding import Code, Finding
@@ -217,6 +217,8 @@ class _Reviewer:
         parts = [*bound.module.split("."), *([bound.name] if bound.name else [])]
         if parts[0] != "servers" or len(parts) < 2 or parts[1] == "*" or parts[1].startswith("_"):
             return
+        if parts[2:3] == [INDEX]:
+            del parts[2]
         module, function = parts[1], parts[2] if len(parts) > 2 else ""
         server = self._names.behind(module)
         if server is None:

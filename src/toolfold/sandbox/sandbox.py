@@ -17,23 +17,17 @@ from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
 from toolfold.guards.context import Deadline
 from toolfold.sandbox.frames import Done, FrameError, FrameReader, Message, ProgressReport, Ready, Request, encode
-from toolfold.sandbox.protocol import Cell, SessionHome, Supervised
+from toolfold.sandbox.protocol import Cell, SessionHome
 from toolfold.sandbox.quota import Quota
 from toolfold.sandbox.replies import ReplyBudget, give_back_memory
 from toolfold.sandbox.run import Host, Run
+from toolfold.sandbox.watch import Watch
 from toolfold.schema.large import LARGE
 
 _START_TIMEOUT = 20.0
 _LAST_BREATH = 0.25
 _UNREAD_REPLIES = 1024 * 1024
 """Bytes of replies that wait in the channel before no more are put there."""
-_LOOK = 0.05
-"""Seconds between looks at what a run uses."""
-_STILL_AFTER = 0.05
-"""Seconds after a run until everything inside is made to stand still. The next run may well come at once."""
-_STILL_WITHIN = 2.0
-"""Seconds within which everything does stand still: what does not is ended."""
-_IDLE_LOOK = 2.0
 _SAID = 2000
 _CHUNK = 1 << 16
 _SMALL_CHUNK = 1 << 13
@@ -49,9 +43,8 @@ class Sandbox(asyncio.BufferedProtocol):
     def __init__(self, cell: Cell, home: SessionHome, settings: SandboxSettings, *, empty: bool = False) -> None:
         self._home = home
         self._cell = cell
-        self._supervised = cell if isinstance(cell, Supervised) else None
         self._settings = settings
-        self._quota = Quota(home, settings.disk, empty=empty)
+        self._watch = Watch(cell, Quota(home, settings.disk, empty=empty), self._fail)
         self._reader = FrameReader(settings.message)
         self._incoming = memoryview(bytearray(_CHUNK))
         self._loop = asyncio.get_running_loop()
@@ -65,9 +58,6 @@ class Sandbox(asyncio.BufferedProtocol):
         self._messages = 0
         self._said = b""
         self._failure: ToolfoldError | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._measuring: asyncio.Task[None] | None = None
-        self._falling_asleep: asyncio.Task[None] | None = None
         self._explaining: asyncio.Task[None] | None = None
         self.alive = True
         self.on_end: Callable[[], None] | None = None
@@ -106,11 +96,15 @@ class Sandbox(asyncio.BufferedProtocol):
         deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
         assert self.alive
         assert self._transport is not None
-        await self._wake()
+        await self._watch.wake()
+        if not self.alive:
+            if self._explaining is not None:
+                await self._explaining
+            raise self._failure or SandboxDied("the sandbox has ended.")
         run = self._run = Run(host, self._loop.create_future(), replies or ReplyBudget())
-        self._begin(deadline.remaining)
-        # Half of a character pair cannot be sent, and is no program anyway.
+        # Half of a character pair cannot be sent, and is no program anyway. Sent before it wakes: it wakes only once.
         self._transport.write(encode({"t": "run", "code": code.encode("utf-8", "replace").decode()}))
+        self._watch.begin(deadline.remaining)
         try:
             async with deadline.enforced(f"The program was stopped after {deadline.seconds:g} s."):
                 done = await run.done
@@ -125,8 +119,14 @@ class Sandbox(asyncio.BufferedProtocol):
             await _cancel(run.requests.values())
             if run.replies.total > _MUCH:
                 self._loop.run_in_executor(None, give_back_memory)
-        self._later(_STILL_AFTER, self._stand_still)
+        self._watch.rest()
         return done
+
+    async def _settle(self) -> None:
+        """A run that ended well may have broken a limit since the last look."""
+        await self._watch.settle()
+        if not self.alive:
+            raise self._failure or SandboxDied("the sandbox ended with the run.")
 
     @property
     def cell(self) -> Cell:
@@ -139,7 +139,7 @@ class Sandbox(asyncio.BufferedProtocol):
 
     @home.setter
     def home(self, home: SessionHome) -> None:
-        self._home = self._quota.home = home
+        self._home = self._watch.home = home
 
     async def close(self) -> None:
         """End every process of it and wait until they are gone."""
@@ -155,121 +155,13 @@ class Sandbox(asyncio.BufferedProtocol):
         """Hear nothing more from it."""
         if self.alive:
             self.alive = False
-            self._later(None)
+            self._watch.stop()
             self._writable.set()
             self._loop.remove_reader(self._cell.output)
             if self._transport is not None:
                 self._transport.abort()
             if self.on_end is not None:
                 self.on_end()
-
-    # What a run uses
-
-    def _begin(self, timeout: float) -> None:
-        if self._supervised is not None:
-            self._supervised.begin(timeout)
-        self._quota.begin()
-        self._later(_LOOK, self._look)
-
-    def _look(self) -> None:
-        """Several times a second: has the run used more than it may?"""
-        broken = self._supervised.exceeded() if self._supervised is not None else None
-        if broken is not None:
-            self._fail(broken)
-        elif self._quota.suspicious(self._pids):
-            self._measuring = asyncio.create_task(self._measure())
-        else:
-            self._later(_LOOK, self._look)
-
-    def _pids(self) -> list[int]:
-        return self._supervised.pids() if self._supervised is not None else []
-
-    async def _measure(self, *, last: bool = False) -> None:
-        """Count the home's files while nothing can add to them. After the `last` time of a run nothing moves again."""
-        supervised = self._supervised
-        if supervised is not None:
-            supervised.pause()
-            await self._until_still(supervised)
-        broken = await asyncio.to_thread(self._quota.measure, self._pids)
-        if not self.alive:
-            return
-        if broken is not None:
-            self._fail(broken)
-            return
-        if not last:
-            if supervised is not None:
-                supervised.resume()
-            self._later(_LOOK, self._look)
-
-    async def _settle(self) -> None:
-        """A run that ended well may have broken a limit since the last look."""
-        self._later(None)
-        if self._measuring is not None:
-            await self._measuring
-            self._later(None)
-        if self.alive and self._quota.unsure(self._pids):
-            await self._measure(last=True)
-        broken = self._supervised.exceeded() if self._supervised is not None else None
-        if broken is not None and self.alive:
-            raise broken
-        if not self.alive:
-            raise self._failure or SandboxDied("the sandbox ended with the run.")
-
-    # Between runs
-
-    def _stand_still(self) -> None:
-        """Between runs nothing works: no thread, no process that the program left behind."""
-        if self._supervised is not None:
-            self._supervised.pause()
-            self._falling_asleep = asyncio.create_task(self._fall_asleep(self._supervised))
-
-    async def _fall_asleep(self, supervised: Supervised) -> None:
-        """Once nothing moves, the home is what it will be until the next run: see that it is no more than allowed."""
-        broken: ToolfoldError | None = None
-        if not await self._until_still(supervised):
-            broken = SandboxDied("the program went on working after its end.")
-        elif self.alive and self._quota.unsure(self._pids):
-            broken = await asyncio.to_thread(self._quota.measure, self._pids)
-        self._quota.sleep()
-        if broken is not None:
-            self._fail(broken)
-        elif self.alive:
-            self._later(_IDLE_LOOK, self._idle_look)
-
-    async def _until_still(self, supervised: Supervised) -> bool:
-        deadline = self._loop.time() + _STILL_WITHIN
-        while not supervised.still():
-            if not self.alive or self._loop.time() > deadline:
-                return False
-            await asyncio.sleep(0.001)
-        return True
-
-    def _idle_look(self) -> None:
-        if self._supervised is not None and not self._supervised.still():
-            self._fail(SandboxDied("the program went on working after its end."))
-        elif self.alive:
-            self._later(_IDLE_LOOK, self._idle_look)
-
-    async def _wake(self) -> None:
-        """Before a run: nothing has worked since the last one, and the home is not too full to run anything."""
-        if self._falling_asleep is not None:
-            await asyncio.wait([self._falling_asleep])
-            self._falling_asleep = None
-            self._idle_look()
-        if self.alive and self._quota.unknown:
-            broken = await asyncio.to_thread(self._quota.measure, self._pids)
-            if broken is not None:
-                self._fail(broken)
-        if not self.alive:
-            if self._explaining is not None:
-                await self._explaining
-            raise self._failure or SandboxDied("the sandbox has ended.")
-
-    def _later(self, seconds: float | None, action: Callable[[], None] | None = None) -> None:
-        """There is one timer; setting it replaces what it was set to."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, action) if seconds is not None and action is not None else None
 
     # What the guest sends
 
@@ -410,7 +302,7 @@ class Sandbox(asyncio.BufferedProtocol):
             ending = await self._cell.wait()
         except SandboxDied as failure:
             ending = str(failure)
-        broken = self._supervised.exceeded() if self._supervised is not None else None
+        broken = self._watch.exceeded()
         if not waiting.done():
             waiting.set_exception(error or broken or _died(ending, self._said.decode(errors="replace")))
 

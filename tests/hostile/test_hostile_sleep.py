@@ -1,0 +1,53 @@
+"""Between runs a session sleeps, whatever its program left behind to wake it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.hostile.arena import Arena, Session
+from tests.hostile.sleepers import LEAVES, PRELUDE
+
+
+def _beats(session: Session) -> int:
+    return (session.sandbox.home.workspace / "count").stat().st_size
+
+
+@pytest.mark.parametrize("left", LEAVES)
+def test_nothing_works_in_a_session_that_sleeps(arena: Arena, left: str) -> None:
+    with arena.session() as session:
+        assert session.run(f"{PRELUDE}\n{LEAVES[left]}\ntime.sleep(0.1)\n").error == ""
+        # Where nothing can hold it, it is ended as soon as it is seen to work.
+        session.fall_asleep()
+        before = _beats(session)
+        assert before > 0
+        time.sleep(0.5)
+        assert _beats(session) == before
+
+
+def test_a_session_does_not_sleep_on_a_hoard(arena: Arena) -> None:
+    """The run is too short to be looked at; what it holds it would hold for hours."""
+    with arena.session() as session:
+        assert session.run("import os\npipes = [os.pipe() for _ in range(100)]").error == ""
+        session.fall_asleep()
+        assert session.sandbox.alive
+    with arena.session() as session:
+        hoard = "import os\nif os.fork() == 0:\n    pipes = [os.pipe() for _ in range(100)]"
+        session.run(f"{hoard}\n    import time; time.sleep(60)\npipes = [os.pipe() for _ in range(100)]")
+        session.arena.wait_for(_ended(session), 10)
+
+
+async def _ended(session: Session) -> None:
+    while session.sandbox.alive:
+        await asyncio.sleep(0.01)
+
+
+def test_a_session_goes_on_after_its_sleep(arena: Arena) -> None:
+    with arena.session() as session:
+        session.run(f"{PRELUDE}\nstart(beat)\nfork(beat)\ntime.sleep(0.05)\n")
+        session.fall_asleep()
+        before = _beats(session)
+        assert session.run("time.sleep(0.1); 'awake'").value == "awake"
+        assert _beats(session) > before
