@@ -113,28 +113,30 @@ class _Reviewer:
         yield from islice(self._imports(), _MOST_FINDINGS)
         if self._program.dynamic:
             return
+        tools: list[tuple[Call, Imported]] = []
+        takers: list[tuple[Call, Imported]] = []
         coroutines: dict[int, str] = {}
-        yield from islice(self._calls(coroutines), _MOST_FINDINGS)
-        yield from islice(self._kept(coroutines), _MOST_FINDINGS)
-        yield from islice(self._taken_calls(coroutines), _MOST_FINDINGS)
+        for call in self._program.calls:
+            meant = self._meant(call.node.func, call.scope)
+            if meant is None:
+                continue
+            if meant in _TAKE_CALLS:
+                takers.append((call, meant))
+            elif meant in _OWN_COROUTINES or meant.module.startswith("servers"):
+                tools.append((call, meant))
+                if meant in _OWN_COROUTINES or self._names.resolve(*_module_and_name(meant)):
+                    coroutines[id(call.node)] = meant.name
+        for kind in (self._calls(tools), self._kept(coroutines), self._taken_calls(takers, coroutines)):
+            yield from islice(kind, _MOST_FINDINGS)
 
     def _imports(self) -> Iterator[Finding]:
         for item in sorted(self._program.imports, key=_position):
             if not item.around & CONDITION and not self._may_be_caught(item.scope, "ImportError"):
                 yield from self._import(item.bound, item.node)
 
-    def _calls(self, coroutines: dict[int, str]) -> Iterator[Finding]:
-        """What is wrong with calls of tools; `coroutines` is filled with all of them."""
-        known: list[tuple[Call, Imported]] = []
-        for call in self._program.calls:
-            meant = self._meant(call.node.func, call.scope)
-            if meant in _OWN_COROUTINES or (meant is not None and self._names.resolve(*_module_and_name(meant))):
-                coroutines[id(call.node)] = meant.name
-            if meant is not None:
-                known.append((call, meant))
-        for call, meant in sorted(known, key=lambda item: _position(item[0])):
-            if id(call.node) in coroutines or meant.module.startswith("servers"):
-                yield from self._call(call, meant)
+    def _calls(self, tools: list[tuple[Call, Imported]]) -> Iterator[Finding]:
+        for call, meant in sorted(tools, key=lambda item: _position(item[0])):
+            yield from self._call(call, meant)
 
     def _call(self, call: Call, meant: Imported) -> Iterator[Finding]:
         module, function = _module_and_name(meant)
@@ -193,12 +195,10 @@ class _Reviewer:
         loads = self._program.loads.items()
         return {name for name, places in loads if any(id(node) not in called for node, _ in places)}
 
-    def _taken_calls(self, coroutines: dict[int, str]) -> Iterator[Finding]:
+    def _taken_calls(self, takers: list[tuple[Call, Imported]], coroutines: dict[int, str]) -> Iterator[Finding]:
         """`asyncio.gather(await tool(...))` and `await asyncio.run(...)`, which fail after the tool has run."""
-        for call in sorted(self._program.calls, key=_position):
-            meant = self._meant(call.node.func, call.scope)
-            if meant in _TAKE_CALLS:
-                yield from self._uncaught(call, self._takes_calls(call, meant.name, coroutines))
+        for call, meant in sorted(takers, key=lambda item: _position(item[0])):
+            yield from self._uncaught(call, self._takes_calls(call, meant.name, coroutines))
 
     def _takes_calls(self, call: Call, name: str, coroutines: dict[int, str]) -> Iterator[Finding]:
         for part in _parts(call.node.args):

@@ -35,9 +35,9 @@ def parse(code: str, filename: str) -> tuple[ast.Module, str]:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     # `~~~python` would be an expression.
     if (begin := text.lstrip()).startswith("~~~"):
-        first, _, rest = begin.partition("\n")
+        first, newline, rest = begin.partition("\n")
         if _TILDES.fullmatch(first.strip()):
-            text = f"{text[: len(text) - len(begin)]}\n{rest}"
+            text = f"{text[: len(text) - len(begin)]}{newline}{rest}"
     for _ in range(_MOST_REPAIRS):
         try:
             return ast.parse(text, filename), text
