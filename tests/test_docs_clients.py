@@ -82,6 +82,7 @@ def test_an_entry_with_our_address_is_read_by_its_client(client: str, tmp_path: 
     assert not loaded.problems
     server = loaded.settings.servers["toolfold"]
     assert (server.transport, server.url) == ("http", "http://127.0.0.1:8484/mcp")
+    assert server.headers == {"Authorization": "Bearer TOKEN"}
 
 
 def test_the_entry_with_a_token_sends_it(tmp_path: Path) -> None:

@@ -279,6 +279,8 @@ FINE = [
     f"{IMPORT}await create_issue({{'owner': 'o', 'title': 't', 'labels': ['a']}})",
     f"{IMPORT}await create_issue('o', 't', ['bug'], note=None)",
     f"{IMPORT}await create_issue(owner, title)",
+    f"{IMPORT}await create_issue({{name: 'x' for name in names}})",
+    f"{IMPORT}await create_issue({{name: 'x' for name in names}}, page=1)",
     f"{IMPORT}await create_issue({{'owner': 'o'}}, title='t')",
     f"{IMPORT}await create_issue({{'owner': 'o', 'title': 't'}}, page=2)",
     f"{IMPORT}await create_issue('o', **rest)",

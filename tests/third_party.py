@@ -60,7 +60,7 @@ def serve_command(data: Path, servers: dict[str, Any]) -> list[str]:
 @asynccontextmanager
 async def serving_http(data: Path, servers: dict[str, Any]) -> AsyncGenerator[str]:
     """`toolfold serve --http` on a free port; yields the address that it says it listens at."""
-    command = [*serve_command(data, servers), "--http", "127.0.0.1:0"]
+    command = [*serve_command(data, servers), "--http", "127.0.0.1:0", "--no-token"]
     said = data / "stderr.txt"
     with said.open("wb") as stderr, subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr) as process:
         try:

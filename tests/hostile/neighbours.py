@@ -150,4 +150,46 @@ NEIGHBOURS = [
         """,
         needs="no handles on peers",
     ),
+    Attempt(
+        "many_pipes",
+        "uses up the pipes that all programs of the user have together",
+        """
+        def attempt():
+            ends, children = [], []
+            for _ in range(4):
+                mine, theirs = os.pipe()
+                child = os.fork()
+                if child == 0:
+                    try:
+                        while len(ends) < 240:
+                            ends.append(os.pipe()[0])
+                    finally:
+                        os.write(theirs, b"1")
+                        time.sleep(30)
+                        os._exit(0)
+                children.append(child)
+                os.read(mine, 1)
+            time.sleep(2)
+            for child in children:
+                os.kill(child, 9)
+            return True
+        """,
+        ends="sandbox.processes",
+    ),
+    Attempt(
+        "many_watches",
+        "uses up the descriptors that all programs of the user can wait for together",
+        """
+        import select
+        def attempt():
+            watched = [os.eventfd(0) for _ in range(50)]
+            polls = [select.epoll() for _ in range(180)]
+            for poll in polls:
+                for number in watched:
+                    poll.register(number)
+            time.sleep(2)
+            return True
+        """,
+        ends="sandbox.processes",
+    ),
 ]

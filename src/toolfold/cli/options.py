@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -44,7 +45,6 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
 
 def log_to_file(folder: Path) -> None:
     """Warnings of libraries go to a file: a command's stderr is for the person, who is shown what takes long."""
-    import logging
     from logging.handlers import RotatingFileHandler
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -67,16 +67,33 @@ def log_to_file(folder: Path) -> None:
 
 
 def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run to the end; Ctrl-C and SIGTERM cancel it, so that everything it started is ended first."""
+    """Run to the end. Ctrl-C and SIGTERM cancel it, so that everything it started is ended first.
+
+    The exit code is then the usual one, 130 or 143, and what goes wrong on the way out is for the log.
+    """
+    received: list[signal.Signals] = []
     try:
-        return asyncio.run(_interruptible(work()))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        raise SystemExit(130) from None
+        return asyncio.run(_interruptible(work(), received))
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            received.append(signal.SIGINT)
+        if not received:
+            raise
+        if not isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+            logging.getLogger(__name__).warning("Stopped by %s, with an error", received[0].name, exc_info=error)
+        raise SystemExit(128 + received[0]) from None
 
 
-async def _interruptible(work: Awaitable[T]) -> T:
+async def _interruptible(work: Awaitable[T], received: list[signal.Signals]) -> T:
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        # Only the first one cancels: a second would cancel the clean-up.
+        if not received:
+            task.cancel()
+        received.append(number)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, stop, number)
     return await task

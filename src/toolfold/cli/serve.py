@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolfold.cli.options import CatalogDirs, Config, DataDir, open_fold, run_async
+from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
@@ -24,7 +28,12 @@ def serve(
     config: Config = None,
     catalog: CatalogDirs = None,
     http: Annotated[str | None, typer.Option("--http", help="HOST:PORT for streamable HTTP at /mcp.")] = None,
-    token: Annotated[str | None, typer.Option("--token", help="Bearer token (or TOOLFOLD_TOKEN).")] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", help="Bearer token (or TOOLFOLD_TOKEN); by default one is made and kept.")
+    ] = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let every user of this machine in (only on loopback).")
+    ] = False,
     data: DataDir = None,
 ) -> None:
     """Be an MCP server: two tools over all your servers.
@@ -33,32 +42,57 @@ def serve(
               toolfold serve --config .mcp.json
               toolfold serve --http 127.0.0.1:8484
     """
+    gc.disable()  # what is imported from here on is never garbage; looking through it takes a tenth of the start
 
     async def work() -> None:
         async with open_fold(config, catalog, data) as fold:
-            warming = asyncio.create_task(_warm_up(fold))
-            try:
-                await _serve(fold, http, token)
-            finally:
-                warming.cancel()
+            await (_serve_stdio(fold) if http is None else _serve_http(fold, http, token, no_token=no_token))
 
     run_async(work)
 
 
-async def _serve(fold: Toolfold, http: str | None, token: str | None) -> None:
-    if http is None:
-        from toolfold.gateway.stdio import serve_stdio
+async def _serve_stdio(fold: Toolfold) -> None:
+    from toolfold.gateway.greeting import Greeting
 
-        await serve_stdio(fold)
-        return
+    greeting = Greeting()
+    await greeting.while_importing("toolfold.gateway.stdio")
+    from toolfold.gateway.stdio import serve_stdio
+
+    async with _prepared(fold):
+        await serve_stdio(fold, greeting)
+
+
+async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_token: bool) -> None:
     from toolfold.cli.console import note
     from toolfold.gateway.http import parse_address, serve_http
+    from toolfold.gateway.token import own_token
 
-    def started(address: str) -> None:
-        note(f"toolfold listens at {address}")
+    host, port = parse_address(address)
+    given = token or os.environ.get("TOOLFOLD_TOKEN")
+    if no_token and given:
+        raise ConfigError("A token was given together with --no-token.", hint="Leave one of them out.")
+    made = None if given or no_token else own_token(fold.settings.data_dir)
 
-    host, port = parse_address(http)
-    await serve_http(fold, host, port, token=token or os.environ.get("TOOLFOLD_TOKEN"), started=started)
+    def started(url: str) -> None:
+        note(f"toolfold listens at {url}")
+        if made is not None:
+            note("Its clients need the token of this data folder. For example:")
+            note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
+
+    async with _prepared(fold):
+        await serve_http(fold, host, port, token=given or made, started=started)
+
+
+@asynccontextmanager
+async def _prepared(fold: Toolfold) -> AsyncGenerator[None]:
+    """Everything is imported: collect garbage from now on, and get the sandbox ready in the background."""
+    gc.freeze()
+    gc.enable()
+    warming = asyncio.create_task(_warm_up(fold))
+    try:
+        yield
+    finally:
+        warming.cancel()
 
 
 async def _warm_up(fold: Toolfold) -> None:

@@ -19,13 +19,15 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.server import make_server
-from toolfold.session.sessions import CONNECTION
 from toolfold.upstream.messages import Lines, MessageTooLongError
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
 
+_CONNECTION = "@connection"
+"""The session of runs that name none. Names that begin with @ leave no files behind when we end."""
 _MESSAGE_LIMIT = 64 * 1024**2
 _PIPE_BUF = 4096
 """A pipe that is writable takes this much without blocking."""
@@ -34,15 +36,18 @@ Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
-async def serve_stdio(fold: Toolfold) -> None:
-    """Serve until the client closes its end. The connection is a session: variables stay from run to run."""
-    server = make_server(fold, default_session=CONNECTION)
-    async with standard_streams() as (read_stream, write_stream):
+async def serve_stdio(fold: Toolfold, greeting: Greeting | None = None) -> None:
+    """Serve until the client closes its end. The connection is a session: variables stay from run to run.
+
+    `greeting` holds what was read, and answered, before this began.
+    """
+    server = make_server(fold, default_session=_CONNECTION)
+    async with standard_streams(greeting or Greeting()) as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())
 
 
 @asynccontextmanager
-async def standard_streams() -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+async def standard_streams(greeting: Greeting) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
     """Standard input and output as streams of messages.
 
     Meanwhile descriptor 0 reads nothing and 1 goes to stderr, so that no child and no stray print meets the protocol.
@@ -57,8 +62,8 @@ async def standard_streams() -> AsyncGenerator[tuple[Incoming, Outgoing]]:
     write_stream, from_server = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_read, wire_in, to_server)
-            tasks.start_soon(_write, wire_out, from_server)
+            tasks.start_soon(_read, wire_in, to_server, bytes(greeting.received))
+            tasks.start_soon(_write, wire_out, from_server, greeting.answered)
             yield read_stream, write_stream
             tasks.cancel_scope.cancel()
     finally:
@@ -70,21 +75,25 @@ async def standard_streams() -> AsyncGenerator[tuple[Incoming, Outgoing]]:
         os.close(wire_out)
 
 
-async def _read(wire: int, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+async def _read(wire: int, to_server: MemoryObjectSendStream[SessionMessage | Exception], received: bytes) -> None:
     lines = Lines(_MESSAGE_LIMIT)
+    chunk = received
     async with to_server:
         while True:
-            await _until(wire, select.POLLIN)
-            # Ready means that this read does not block; the descriptor itself is shared, so its mode stays as it is.
-            chunk = os.read(wire, 1 << 18)
             try:
-                lines.feed(chunk) if chunk else lines.end()
+                lines.feed(chunk)
             except MessageTooLongError:
                 return
             while lines.ready:
                 await to_server.send(_parsed(lines.pop()))
+            await _until(wire, select.POLLIN)
+            # Ready means that this read does not block; the descriptor itself is shared, so its mode stays as it is.
+            chunk = os.read(wire, 1 << 18)
             if not chunk:
-                return
+                break
+        lines.end()
+        while lines.ready:
+            await to_server.send(_parsed(lines.pop()))
 
 
 def _parsed(line: bytes) -> SessionMessage | Exception:
@@ -94,9 +103,17 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
         return error
 
 
-async def _write(wire: int, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
+async def _write(
+    wire: int, from_server: MemoryObjectReceiveStream[SessionMessage], answered: set[types.RequestId]
+) -> None:
     async with from_server:
         async for message in from_server:
+            if (
+                isinstance(message.message, types.JSONRPCResponse | types.JSONRPCError)
+                and message.message.id in answered
+            ):
+                answered.discard(message.message.id)
+                continue
             data = memoryview(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             while data:
                 await _until(wire, select.POLLOUT)

@@ -50,8 +50,8 @@ class _Check:
         args = self._call.args
         if len(args) == 1 and isinstance(args[0], ast.Dict):
             yield from self._one_dict(args[0])
-        elif len(args) == 1 and _kind(args[0]) is _UNKNOWN:
-            # A variable: it may hold all the arguments or the first one.
+        elif len(args) == 1 and _kind(args[0]) in (_UNKNOWN, dict):
+            # It may hold all the arguments or the first one.
             self._all_known = False
         else:
             yield from self._positional(args)

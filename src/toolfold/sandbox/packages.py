@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,7 @@ _REQUIREMENT = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._, -]+\])?\s*([<>=!~]=?[^;@\s]+(\s*,\s*[<>=!~]=?[^;@\s]+)*)?"
 )
 _SAID = 600
+_LOCK_SECONDS = 900.0
 
 
 def install(packages: Sequence[str], data_dir: Path, tell: Tell = to_nobody) -> tuple[Path, ...]:
@@ -50,6 +52,8 @@ def install(packages: Sequence[str], data_dir: Path, tell: Tell = to_nobody) -> 
     home = data_dir / "packages"
     home.mkdir(parents=True, exist_ok=True)
     folder = home / _key(wanted)
+    if folder.is_dir():
+        return (folder,)
     with _locked(home / "lock"):
         if not folder.is_dir():
             _install(wanted, folder, home / f"{folder.name}.lock.txt", tell)
@@ -64,9 +68,20 @@ def _key(wanted: list[str]) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """Two processes that start at once install once."""
+    """Two processes that start at once install once. The second waits for the first, within a limit."""
+    deadline = time.monotonic() + _LOCK_SECONDS
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    message = (
+                        f"another process has been installing `sandbox.packages` for {_LOCK_SECONDS / 60:.0f} min."
+                    )
+                    raise ConfigError(message, hint="End it, and try again.") from None
+                time.sleep(0.1)
         yield
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable, ToolfoldError
-from toolfold.sandbox.protocol import Backend, SessionHome
+from toolfold.sandbox.protocol import Backend, Closable, SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 
 _GRACE = 0.03
@@ -98,6 +98,8 @@ class Pool:
                 while pending := self._starting | self._closing | {self.discard(each) for each in self._unended()}:
                     await asyncio.wait(pending)
         self._removals.shutdown(wait=False, cancel_futures=True)
+        if isinstance(self._backend, Closable):
+            await self._backend.close()
 
     @property
     def waiting(self) -> int:

@@ -84,3 +84,12 @@ class Backend(Protocol):
     async def start(self, home: SessionHome, api: Path) -> Cell:
         """Start a guest that sees `home`, and the API tree in the folder `api`, and nothing else."""
         ...
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """A backend that keeps something between cells. It may be used again after it was closed."""
+
+    async def close(self) -> None:
+        """End what it keeps, and every cell that is left."""
+        ...

@@ -29,8 +29,6 @@ from toolfold.session.bridge import Bridge
 from toolfold.session.homes import SessionHomes, SessionState
 from toolfold.session.output import OutputRecorder, within
 
-CONNECTION = "@connection"
-"""The session of a connection that names none. Names that begin with @ leave no files behind when we end."""
 MakeBridge = Callable[[RunContext, OutputRecorder], Bridge]
 _Key = tuple[str, str]
 """Caller and name."""

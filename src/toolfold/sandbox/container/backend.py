@@ -191,6 +191,7 @@ class Container:
             "RLIMIT_AS": self._settings.memory + 1024**3,
             "RLIMIT_FSIZE": self._settings.disk,
             "RLIMIT_MEMLOCK": 0,
+            "RLIMIT_SIGPENDING": 256,
         }
         if not self._engine.holds_limits:
             # A rootless engine: the container is a user namespace of its own, and this counts in there.
