@@ -22,6 +22,7 @@ from pathlib import Path
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.bubblewrap.cell import IN_MEMORY, BubblewrapCell
+from toolfold.sandbox.processes import no_core
 from toolfold.sandbox.protocol import GUEST_HOME, SessionHome
 from toolfold.sandbox.runtime import DEVICES, Runtime, make_readable
 from toolfold.sandbox.walls import cgroup, identity, seccomp
@@ -129,14 +130,15 @@ class Bubblewrap:
             # Whatever this process's umask was when the tree was written.
             await asyncio.to_thread(_let_read, api)
             return await self._nobodies.start(self._nobodies.take(home), self._bwrap, command, paths, output, given)
-        process = subprocess.Popen(
-            [str(self._bwrap), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=given,
-            env={},
-        )
+        with no_core():
+            process = subprocess.Popen(
+                [str(self._bwrap), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=given,
+                env={},
+            )
         return process, {path: str(path) for path in paths}
 
     def _program(self, channel: int) -> list[str]:
@@ -189,7 +191,6 @@ class Bubblewrap:
             "RLIMIT_AS": settings.memory + 1024**3,
             "RLIMIT_FSIZE": settings.disk,
             "RLIMIT_NOFILE": 256,
-            "RLIMIT_CORE": 0,
             "RLIMIT_MEMLOCK": 0,
             "RLIMIT_MSGQUEUE": 0,
             "RLIMIT_SIGPENDING": 256,
