@@ -35,6 +35,23 @@ def runs(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
     _print(figures, "Runs and calls", json=json)
 
 
+def http(
+    baseline: Annotated[
+        Path | None, typer.Option(help="A checkout of another commit, with its .venv.", exists=True, file_okay=False)
+    ] = None,
+    rounds: Rounds = 7,
+    json: Json = False,
+) -> None:
+    """Runs a second over HTTP beside another checkout, its latency beside stdio, and how soon `serve` answers.
+
+    Example: scripts/bench http --baseline ../previous
+    """
+    from benchmarks import over_http as bench
+
+    progress = _progress()
+    _print(run_async(lambda: bench.measure(baseline, rounds, progress)), "Over HTTP", json=json)
+
+
 def search(shared: Shared, json: Json = False) -> None:
     """How fast search is over 4,000 and 100,000 tools, made from the real ones.
 
@@ -146,7 +163,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, search, retrieval, codegen, sandbox, soak):
+    for command in (runs, http, search, retrieval, codegen, sandbox, soak):
         app.command(command.__name__)(command)
     app()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """`ours` and `other` in the unit's own scale. `budget` is the ratio that must not be passed."""
+    """`ours` and `other` in the unit's own scale.
+
+    `budget` is the ratio that must not be passed; `at_least`, for what is better when it is more, the one to reach.
+    """
 
     what: str
     ours: float
@@ -22,6 +26,7 @@ class Figure:
     against: str
     unit: str = "ms"
     budget: float | None = None
+    at_least: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -29,9 +34,15 @@ class Figure:
 
     @property
     def within(self) -> bool | None:
-        if self.budget is None or self.ratio is None:
+        if self.ratio is None or (self.budget is None and self.at_least is None):
             return None
-        return self.ratio <= self.budget
+        return self.ratio <= (self.budget or math.inf) and self.ratio >= (self.at_least or 0)
+
+    @property
+    def wanted(self) -> str:
+        if self.at_least is not None:
+            return f"≥ {self.at_least} ×"
+        return "" if self.budget is None else f"≤ {self.budget} ×"
 
     def data(self) -> dict[str, Any]:
         return {
@@ -42,6 +53,7 @@ class Figure:
             "unit": self.unit,
             "ratio": None if self.ratio is None else round(self.ratio, 3),
             "budget": self.budget,
+            "at_least": self.at_least,
             "within": self.within,
         }
 
@@ -62,7 +74,7 @@ def show(figures: list[Figure], title: str, console: Console) -> None:
             figure.against,
             "–" if figure.other is None else f"{figure.other:,.2f} {figure.unit}",
             f"[{colour}]{ratio}[/]" if colour else ratio,
-            "" if figure.budget is None else f"≤ {figure.budget} ×",
+            figure.wanted,
         )
     if not console.is_terminal:
         console.width = 110  # in a file or a pipe a row stays one line; a terminal has the width that it has

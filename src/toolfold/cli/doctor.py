@@ -159,11 +159,11 @@ async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
     best = Line(topic="sandbox", name=choice.backend.name, state="ok", detail=f"{choice.evidence}; {ran}")
     held = "; ".join(f"{what}: {how}" for what, how in choice.walls.items())
     walls = [Line(topic="sandbox", name="held by", state="ok", detail=held)] if held else []
-    stronger = [
-        Line(topic="sandbox", name="a stronger one", state="warning", detail=reason.message, todo=reason.hint)
+    tried = [
+        Line(topic="sandbox", name="tried first", state="warning", detail=reason.message, todo=reason.hint)
         for reason in choice.passed_over
     ]
-    return [best, *walls, *stronger]
+    return [best, *walls, *tried]
 
 
 def _extras(fold: Toolfold) -> list[Line]:

@@ -85,6 +85,8 @@ class SandboxSettings(_Model):
     """Where programs run and what they may use. Every limit's error names the setting here."""
 
     backend: Backend = "auto"
+    isolation: Literal["shared", "strict"] = "shared"
+    """Whether bubblewrap's sandboxes of one caller are cloned from a zygote, or each is started by itself."""
     timeout: Seconds = 30.0
     """Wall-clock seconds for one run."""
     memory: Size = 512 * 1000**2

@@ -11,6 +11,7 @@ import platform
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +21,9 @@ from toolfold.sandbox.container import engine
 from toolfold.sandbox.packages import install
 from toolfold.sandbox.probe import prove
 from toolfold.sandbox.protocol import Backend, Tell, to_nobody
+
+if TYPE_CHECKING:
+    from toolfold.sandbox.runtime import Runtime
 
 _PROOFS = "sandbox-proofs.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -46,7 +50,7 @@ class Choice:
     evidence: str
     """What was proved, in one line."""
     passed_over: tuple[SandboxUnavailable, ...] = ()
-    """Why each stronger backend was not taken."""
+    """Why each backend that comes before it in the order was not taken."""
     walls: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -64,11 +68,14 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
     names = list(known) if settings.backend == "auto" else [settings.backend]
     refused: list[SandboxUnavailable] = []
     for opener in itertools.chain.from_iterable(known[name] for name in names):
+        if opener is zygote and settings.isolation == "strict":
+            continue
         try:
             candidate = await opener(settings, data_dir, tell)
             evidence = await _proved(candidate, data_dir, live=live)
         except SandboxUnavailable as error:
-            refused.append(error)
+            # What both ways to bubblewrap lack is told once.
+            refused += [error] if error.message not in {other.message for other in refused} else []
             continue
         return Choice(candidate.backend, evidence, tuple(refused), candidate.walls)
     if len(refused) == 1:
@@ -79,8 +86,8 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
 
 
 def backends() -> dict[str, list[Opener]]:
-    """The ways to each backend by its name in the settings, the strongest first."""
-    return {"bubblewrap": [bubblewrap], "container": [podman, docker], "monty": [monty]}
+    """The ways to each backend by its name in the settings, in the order in which they are tried."""
+    return {"bubblewrap": [zygote, bubblewrap], "container": [podman, docker], "monty": [monty]}
 
 
 async def _proved(candidate: Candidate, data_dir: Path, *, live: bool) -> str:
@@ -124,7 +131,13 @@ def _remember(path: Path, key: str, evidence: str) -> None:
         temporary.replace(path)
 
 
+async def zygote(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
+    """bubblewrap around a zygote: sandboxes are cloned, so they share what SECURITY.md says."""
+    return await asyncio.to_thread(_find_zygote, settings, data_dir, tell)
+
+
 async def bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
+    """One bubblewrap for each sandbox."""
     return await asyncio.to_thread(_find_bubblewrap, settings, data_dir, tell)
 
 
@@ -165,8 +178,31 @@ async def monty(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobod
     return Candidate(Monty(settings, binary), title, f"{binary} {version}", PROBE)
 
 
+def _find_zygote(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
+    from toolfold.sandbox.zygote.backend import Zygotes
+
+    runtime, bwrap, packages, title, identity = _parts(settings, data_dir, tell)
+    backend = Zygotes(settings, runtime, bwrap, packages)
+
+    async def named() -> str:
+        return f"{await title()}, cloned from a zygote"
+
+    return Candidate(backend, named, identity, walls=backend.walls)
+
+
 def _find_bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
-    from toolfold.sandbox.bubblewrap.backend import Bubblewrap, find_bwrap
+    from toolfold.sandbox.bubblewrap.backend import Bubblewrap
+
+    runtime, bwrap, packages, title, identity = _parts(settings, data_dir, tell)
+    backend = Bubblewrap(settings, runtime, bwrap, packages)
+    return Candidate(backend, title, identity, walls=backend.walls)
+
+
+def _parts(
+    settings: SandboxSettings, data_dir: Path, tell: Tell
+) -> tuple[Runtime, Path, tuple[Path, ...], Callable[[], Awaitable[str]], str]:
+    """What bubblewrap needs, its title and its identity."""
+    from toolfold.sandbox.bubblewrap.launcher import find_bwrap
     from toolfold.sandbox.bubblewrap.obstacles import bubblewrap_version
     from toolfold.sandbox.runtime import prepare
 
@@ -174,11 +210,10 @@ def _find_bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell) -> C
         raise SandboxUnavailable(f"bubblewrap exists on Linux only; this is {platform.system()}.")
     bwrap = find_bwrap()
     runtime = prepare(data_dir)
+    packages = install(settings.packages, data_dir, tell)
     stat = bwrap.stat()
-    backend = Bubblewrap(settings, runtime, bwrap, install(settings.packages, data_dir, tell))
-    return Candidate(
-        backend,
-        lambda: asyncio.to_thread(lambda: f"bubblewrap {bubblewrap_version(bwrap)}"),
-        f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root}",
-        walls=backend.walls,
-    )
+
+    async def title() -> str:
+        return f"bubblewrap {await asyncio.to_thread(bubblewrap_version, bwrap)}"
+
+    return runtime, bwrap, packages, title, f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root}"

@@ -84,3 +84,22 @@ class Backend(Protocol):
     async def start(self, home: SessionHome, api: Path) -> Cell:
         """Start a guest that sees `home`, and the API tree in the folder `api`, and nothing else."""
         ...
+
+
+@runtime_checkable
+class SeparatesOwners(Protocol):
+    """A backend whose cells have something in common, and that keeps those of different owners apart."""
+
+    warm: int
+    """Sandboxes that are worth keeping ready."""
+
+    async def start(self, home: SessionHome, api: Path, owner: str = "") -> Cell: ...
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """A backend that keeps something between cells. It may be used again after it was closed."""
+
+    async def close(self) -> None:
+        """End what it keeps, and every cell that is left."""
+        ...

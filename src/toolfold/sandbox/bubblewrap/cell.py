@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import socket
-import subprocess
+from typing import Protocol
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
@@ -22,12 +22,23 @@ _OWN_MEMORY = 32 * 1024 * 1024
 _OWN_PROCESSES = 3
 
 
+class Handle(Protocol):
+    """The process whose end is the cell's end; `subprocess.Popen` is one."""
+
+    pid: int
+    returncode: int | None
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> int: ...
+
+
 class BubblewrapCell:
     """One bwrap process tree. Ending its first process inside ends all of them: the kernel sees to that."""
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: Handle,
         channel: socket.socket,
         output: int,
         status: int,
