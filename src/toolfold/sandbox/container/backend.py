@@ -149,7 +149,13 @@ class Container:
         command += self._engine.user(nobody)
         command += ["--memory", memory, "--memory-swap", memory, "--cpus", f"{settings.cpu:g}"]
         command += ["--pids-limit", str(settings.processes + _OWN_PROCESSES)]
-        command += ["--ulimit", "core=0:0", "--ulimit", "nofile=256:256", *self._engine.ulimits()]
+        command += [
+            "--ulimit",
+            f"core={self._engine.core}:{self._engine.core}",
+            "--ulimit",
+            "nofile=256:256",
+            *self._engine.ulimits(),
+        ]
         command += ["--shm-size", str(_IN_MEMORY_BYTES), "--tmpfs", self._temporary_folder()]
         command += self._volumes(home, api)
         for key, value in self.image.environment.items():
