@@ -78,7 +78,10 @@ def _decorator(tool: ToolDefinition, renamed: Mapping[str, str]) -> list[str]:
 def server_index(names: ApiNames, server: str, tools: Iterable[ToolDefinition]) -> str:
     """The docstring's lines of a server's package: one per tool."""
     rows = [f"{names.function(server, tool.name)}: {summary(tool, _INDEX_LINE)}".rstrip(": ") for tool in tools]
-    return "\n".join([text.one_line(server, _INDEX_LINE), "", *sorted(rows)])
+    head = text.one_line(server, _INDEX_LINE)
+    if names.server(server) != server:
+        head = f"{head}: from servers.{names.server(server)} import <tool>"
+    return "\n".join([head, "", *sorted(rows)])
 
 
 def catalog_index(names: ApiNames, counts: Mapping[str, int]) -> str:
