@@ -164,7 +164,7 @@ async def _measure_start(home: Path, rival: Path | None, progress: Callable[[str
         for name, (command, args) in commands.items():
             taken[name].append(await _until_listed(command, args))
     ours, empty, *mode = map(statistics.median, taken.values())
-    figures = [Figure("serve → tools/list, 50 servers cached", ours, empty, "an empty SDK server", budget=1.5)]
+    figures = [Figure("serve → tools/list, 50 servers cached", ours, empty, "an empty SDK server", budget=1.0)]
     figures += [Figure("serve → tools/list", ours, theirs, "FastMCP CodeMode, one server") for theirs in mode]
     return figures
 

@@ -141,7 +141,7 @@ async def test_the_head_of_a_later_request_must_arrive_in_time() -> None:
 
 
 async def test_an_endless_head_is_cut_off() -> None:
-    async with listening(header_size=10_000) as (connections, port):
+    async with listening(header_size=10_000, header_time=600) as (connections, port):
         reader, writer = await connect(port)
         writer.write(b"POST /mcp HTTP/1.1\r\n")
         try:
@@ -155,16 +155,39 @@ async def test_an_endless_head_is_cut_off() -> None:
         await until(lambda: not connections.open)
 
 
-async def test_a_large_body_after_a_small_head_is_no_large_head() -> None:
+async def test_a_large_body_is_no_large_head_even_after_its_answer() -> None:
     async with listening(header_size=10_000) as (_, port):
-        body = b"x" * 200_000
-        assert b" 200 " in await ask(await connect(port), more=f"content-length: {len(body)}\r\n", body=body)
+        streams = await connect(port)
+        assert b" 200 " in await ask(streams, more="content-length: 400000\r\n", body=b"x" * 200_000)
+        streams[1].write(b"x" * 200_000)
+        assert b" 200 " in await ask(streams)
 
 
 async def test_without_a_token_no_more_than_a_little_body_is_read() -> None:
     async with listening() as (connections, port):
         streams = await connect(port)
-        refusal = await ask(streams, "wrong", more="content-length: 1000000000\r\n", body=b"x" * 100_000)
+        reader, writer = streams
+        writer.write(b"POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n\r\n")
+        answer = asyncio.create_task(reader.readuntil(b"is required"))
+        sent = 0
+        while not answer.done() and sent < 100_000_000:
+            writer.write(b"x" * 100_000)
+            sent += 100_000
+            try:
+                await writer.drain()
+            except ConnectionError:
+                break
+            await asyncio.sleep(0)
+        answer.cancel()
+        await asyncio.gather(answer, return_exceptions=True)
+        assert sent < 100_000_000
+        assert not connections.unproven
+
+
+async def test_a_refusal_can_be_read() -> None:
+    async with listening() as (connections, port):
+        streams = await connect(port)
+        refusal = await ask(streams, "wrong", more="content-length: 50000\r\n", body=b"x" * 50_000)
         assert b" 401 " in refusal
         assert b"a valid bearer token is required" in refusal
         assert await ended(streams)

@@ -169,9 +169,10 @@ def test_the_command_line_tells_what_it_installs(index: Path, tmp_path: Path) ->
 
 
 @pytest.mark.anyio
-async def test_programs_import_them_and_cannot_change_them(index: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["zygote", "bubblewrap"])
+async def test_programs_import_them_and_cannot_change_them(index: Path, tmp_path: Path, backend: str) -> None:
     settings = SandboxSettings(packages=("smallthing",))
-    found = await candidate("bubblewrap", tmp_path / "data", settings)
+    found = await candidate(backend, tmp_path / "data", settings)
     (tmp_path / "home" / "workspace").mkdir(parents=True)
     (tmp_path / "home" / "skills").mkdir()
     (tmp_path / "api" / "servers").mkdir(parents=True)

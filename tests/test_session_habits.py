@@ -276,6 +276,7 @@ class TestHints:
             ("import json\njson.loads(\"{'a': None}\")", "The text begins with \"{'a': None}\": it is Python's notation, not JSON; `ast.literal_eval(text)` reads it."),
             ("import json\njson.loads('{\"a\": 1}\\n{\"a\": 2}')", "The text begins with '{\"a\": 1}\\n{\"a\": 2}': it is one JSON value per line; `[json.loads(line) for line in text.splitlines()]`."),
             ("import json\njson.loads('')", "The text is empty."),
+            ("import json\njson.loads('{\"a\": [1, 2')", "The text begins with '{\"a\": [1, 2': it looks like JSON, and is not valid from the position above on."),
             ("from servers.lab import add\nr = add(a=1, b=2)\nr['sum']", "`r` is a call that was not awaited: write `await add(...)`; several at once: `await asyncio.gather(...)`."),
             ("from servers.lab import add\nr = [add(a=1, b=2)]\nr[0]['sum']", "`r[0]` is a call that was not awaited: write `await add(...)`; several at once: `await asyncio.gather(...)`."),
             ("from servers.lab import add\ndef f():\n    r = add(a=1, b=2)\n    return r.get('sum')\nf()", "`r` is a call that was not awaited: write `await add(...)`, make `f` an `async def`, and await it where it is called."),
@@ -335,11 +336,16 @@ class TestHints:
             "raise KeyError",
             "raise AttributeError('mine')",
             "raise TypeError('a coroutine was not what I wanted')",
+            "print(email)",
+            "print(output + 1)",
+            "x = session",
+            "print(tool)",
         ],
     )
     async def test_what_the_values_do_not_prove_is_not_claimed(self, lab: Toolfold, code: str) -> None:
-        assert "is a dict; its keys" not in await last_line(lab, code)
-        assert "already the data" not in await last_line(lab, code)
+        said = await last_line(lab, code)
+        for claim in ("is a dict; its keys", "already the data", "Write `import", "There is no `"):
+            assert claim not in said
 
 
 HOSTILE = """

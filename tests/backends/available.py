@@ -1,6 +1,6 @@
 """The backends that exist on this machine, for tests that run over all of them.
 
-A backend that is not here is skipped with the reason. `TOOLFOLD_REQUIRED_BACKENDS=bubblewrap,docker` (what CI sets)
+A backend that is not here is skipped with the reason. `TOOLFOLD_REQUIRED_BACKENDS=zygote,docker` (CI sets it)
 makes a missing one a failure instead.
 """
 

@@ -36,6 +36,16 @@ def status():
     prefixes = ("Cap", "SigBlk", "SigIgn", "SigCgt", "NoNew", "Seccomp", "Spec", "THP")
     return {name: value for name, value in lines.items() if name in wanted or name.startswith(prefixes)}
 
+PROC = "self/cgroup self/mountinfo self/environ self/maps self/mem self/auxv self/cmdline self/limits self/fd"
+PROC += " 1/status 1/mem 1/environ 1/root 1/cwd 1/maps meminfo cpuinfo net/dev sys/kernel/hostname kallsyms version"
+
+def can_open(path):
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+    except OSError as error:
+        return error.errno
+    return 0
+
 def descriptors():
     kinds = []
     for number in range(256):
@@ -57,7 +67,7 @@ def descriptors():
     "processes": [os.getpid(), os.getppid(), os.getsid(0), os.getpgrp(), threading.get_native_id(), os.nice(0)],
     "memory": {path: os.statvfs(path).f_bsize * os.statvfs(path).f_blocks for path in ("/tmp", "/dev/shm")},
     "mounts": {path: os.statvfs(path).f_flag for path in ("/", "/agent/workspace", "/agent/skills", "/opt/api")},
-    "cgroup": open("/proc/self/cgroup").read(),
+    "proc": {name: can_open("/proc/" + name) for name in PROC.split()},
     "encodings": [sys.stdout.encoding, sys.getfilesystemencoding()],
     "input": sys.stdin.read(),
     "namespace": sorted(globals()),

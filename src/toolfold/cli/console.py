@@ -41,6 +41,9 @@ def stderr() -> Console:
 
 def note(text: str, style: str = "") -> None:
     """A line for the person, on stderr."""
+    if not style:  # nothing to do for rich, which takes a while to import
+        sys.stderr.write(printable(text) + "\n")
+        return
     stderr().print(printable(text), style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 

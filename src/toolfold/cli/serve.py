@@ -42,7 +42,6 @@ def serve(
               toolfold serve --config .mcp.json
               toolfold serve --http 127.0.0.1:8484
     """
-    gc.disable()  # what is imported from here on is never garbage; looking through it takes a tenth of the start
 
     async def work() -> None:
         async with open_fold(config, catalog, data) as fold:
@@ -85,7 +84,7 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_tok
 
 @asynccontextmanager
 async def _prepared(fold: Toolfold) -> AsyncGenerator[None]:
-    """Everything is imported: collect garbage from now on, and get the sandbox ready in the background."""
+    """Everything is imported: garbage is collected from now on, and the sandbox made ready in the background."""
     gc.freeze()
     gc.enable()
     warming = asyncio.create_task(_warm_up(fold))

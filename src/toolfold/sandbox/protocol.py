@@ -87,6 +87,16 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class SeparatesOwners(Protocol):
+    """A backend whose cells have something in common, and that keeps those of different owners apart."""
+
+    warm: int
+    """Sandboxes that are worth keeping ready."""
+
+    async def start(self, home: SessionHome, api: Path, owner: str = "") -> Cell: ...
+
+
+@runtime_checkable
 class Closable(Protocol):
     """A backend that keeps something between cells. It may be used again after it was closed."""
 

@@ -87,7 +87,7 @@ class Bridge:
                 return {**answer, "server": tool.server, "tool": tool.name}
             case Search(query=query, detail=detail, limit=limit, server=server):
                 level = cast("Detail", detail)
-                async with self._thinking:
+                async with self._thinking, self.replies.fetching():
                     found = await self._world.search(query, detail=level, limit=limit, server=server or None)
                     if query.strip():
                         return {"hits": await asyncio.to_thread(found.rows), "text": found.text}

@@ -168,6 +168,8 @@ def take(home: SessionHome, first: int, count: int) -> int:
     for folder in (home.workspace, home.skills):
         if folder.lstat().st_uid != owner:
             _give(folder, owner)
+            # Another home's user gains nothing by getting this far.
+            folder.chmod(0o700)
     return owner
 
 
