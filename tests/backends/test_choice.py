@@ -191,7 +191,9 @@ class TestChoice:
         ways(bubblewrap=[refuse("first", "Run: fix")], container=[refuse("second", "Run: other")], monty=[])
         with pytest.raises(SandboxUnavailable) as refused:
             await choose(SandboxSettings(), tmp_path)
-        assert str(refused.value).startswith("No working sandbox was found, so no program will be run. (1) first (2) second")
+        assert str(refused.value).startswith(
+            "No working sandbox was found, so no program will be run. (1) first (2) second"
+        )
         assert refused.value.hint == "Run: fix"
 
     async def test_strict_isolation_never_takes_a_zygote(self, runtime_dir: Path) -> None:
