@@ -235,7 +235,8 @@ class TestNothingIsLeft:
                 continue
             cell.kill()
             await cell.wait()
-        await _until(lambda: _ours() == warm)
+        # The zygote may be another one by now: a start that is given up at a bad moment costs it its life.
+        await _until(lambda: len(_ours()) <= len(warm), 30)
         # Descriptors of a start that was given up are closed with the objects that hold them, not at once.
         assert _open_files() <= descriptors + 30, "at most one for each start"
         assert await value(await lab.start("last"), "1") == 1
