@@ -135,6 +135,20 @@ class Zygote:
         except OSError:
             return False
 
+    async def ends_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does within so long."""
+        if self._ending is not None:
+            return True
+        handle = os.dup(self._first)
+        try:
+            async with asyncio.timeout(seconds):
+                await readable(handle)
+        except TimeoutError:
+            return False
+        finally:
+            os.close(handle)
+        return True
+
     def holds(self, folder: Path) -> bool:
         """Whether homes in this folder are in its view."""
         return any(shelf.path == folder and shelf.is_current() for shelf in self._shelves)
