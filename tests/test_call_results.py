@@ -132,6 +132,15 @@ for file in files:
     ]
 
 
+async def test_a_file_is_found_in_a_large_result(fold: Toolfold) -> None:
+    code = """
+from servers.answers import image_in_many_rows
+found = await image_in_many_rows()
+print(len(found["rows"]), found["shot"].mime_type)
+"""
+    assert await printed(fold, code) == "10000 image/png"
+
+
 # --- servers that are written with the plain SDK
 
 

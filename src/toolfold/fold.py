@@ -60,8 +60,6 @@ class Toolfold:
         self._guards = tuple(guards)
         self._untold = [project.text for project in loaded.untrusted]
         """What the first search says once."""
-        if loaded.data_problem:
-            _log.warning(loaded.data_problem)
         self._stack = contextlib.AsyncExitStack()
         self._fleet: Fleet | None = None
         self._sessions: asyncio.Task[Sessions] | None = None
@@ -97,6 +95,8 @@ class Toolfold:
         from toolfold.upstream.fleet import Fleet
         from toolfold.upstream.roster import Roster
 
+        if self.loaded.data_problem:
+            _log.warning(self.loaded.data_problem)
         fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
         self._fleet = await self._stack.enter_async_context(fleet)
         missing = set(self.catalog.missing)
@@ -345,7 +345,7 @@ class Toolfold:
         from toolfold.session.sessions import Sessions
 
         settings = self.settings.sandbox
-        self._choice = await choose(settings, self.settings.data_dir, tell=_log.info)
+        self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
         await self._fresh_tree()
         world = World(
             self.catalog,
