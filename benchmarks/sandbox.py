@@ -37,6 +37,8 @@ from toolfold.session.homes import SessionHomes
 _TRIVIAL = "print('ok')"
 _CALLS = 1000
 _CALLING = f"for _ in range({_CALLS}):\n    await call_mcp_tool('echo', {{'text': 'hi'}})"
+_READY = 4
+"""Sandboxes that wait, where a backend does not want fewer."""
 _BURST = 100
 _SECONDS = 4.0
 _TURNS = 2
@@ -115,21 +117,22 @@ async def _backend(candidate: Candidate, title: str, folder: Path, rounds: int, 
     name = candidate.backend.name
     slow = name == "container"
     times = max(3, rounds // 10) if slow else max(rounds, 200)
-    async with _pool(candidate, folder, size=4) as pool:
-        await _full(pool)
-        warm = await _timed(lambda: _fresh(pool), times, lambda: _full(pool))
+    async with _pool(candidate, folder, size=_READY) as pool:
+        ready = min(_READY, getattr(candidate.backend, "warm", _READY))
+        await _full(pool, ready)
+        warm = await _timed(lambda: _fresh(pool), times, lambda: _full(pool, ready))
         warm_median, worst = statistics.median(warm), _percentile(warm, 99)
         memory = _private_megabytes(pool)
         session = await pool.take()
-        await _full(pool)
+        await _full(pool, ready)
         in_session = statistics.median(await _timed(lambda: session.run("1", _Host(), 30), rounds, _nothing))
         callback, echo = await _callback(session)
         pool.discard(session)
-        await _full(pool)
+        await _full(pool, ready)
         begun = time.perf_counter()
         await asyncio.gather(*(_fresh(pool) for _ in range(_BURST // 5 if slow else _BURST)))
         burst = (time.perf_counter() - begun) * 1000 / (_BURST // 5 if slow else _BURST)
-        sustained, bare_each = await _in_turns(pool, base)
+        sustained, bare_each = await _in_turns(pool, base, ready)
     async with _pool(candidate, folder, size=0) as pool:
         cold = statistics.median(
             await _timed(lambda: _fresh(pool), max(3, rounds if not slow else times // 4), _nothing)
@@ -174,9 +177,9 @@ async def _fresh(pool: Pool) -> None:
         raise SandboxUnavailable("the sandbox printed nothing.")
 
 
-async def _full(pool: Pool) -> None:
+async def _full(pool: Pool, ready: int) -> None:
     async with asyncio.timeout(60):
-        while pool.statistics.warm < 4 or pool.statistics.starting:  # noqa: ASYNC110 - nobody tells
+        while pool.statistics.warm < ready or pool.statistics.starting:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
     await asyncio.sleep(_PAUSE)
 
@@ -208,7 +211,7 @@ async def _callback(sandbox: Sandbox) -> tuple[float | None, float]:
     return statistics.median(ours), statistics.median(echo)
 
 
-async def _in_turns(pool: Pool, base: Baselines) -> tuple[float, float]:
+async def _in_turns(pool: Pool, base: Baselines, ready: int) -> tuple[float, float]:
     """Milliseconds for each of sustained runs, and of cold starts, with no sandbox left over from a quieter moment."""
     ours: list[float] = []
     bare: list[float] = []
@@ -216,7 +219,7 @@ async def _in_turns(pool: Pool, base: Baselines) -> tuple[float, float]:
         bare.append(await _sustained(lambda: _command(base.bare_command)))
         await asyncio.gather(*(_fresh(pool) for _ in range(8)))
         ours.append(await _sustained(lambda: _fresh(pool)))
-        await _full(pool)
+        await _full(pool, ready)
     return statistics.mean(ours), statistics.mean(bare)
 
 

@@ -23,6 +23,7 @@ from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxDied, SandboxUnavailable
 from toolfold.sandbox.choose import zygote
 from toolfold.sandbox.pool import Pool
+from toolfold.sandbox.protocol import Closable
 from toolfold.sandbox.walls import cgroup
 from toolfold.session.homes import SessionHomes
 
@@ -180,6 +181,8 @@ async def test_zygotes_and_sandboxes_that_are_killed_leave_nothing(data_dir: Pat
         sandbox = await pool.take()
         assert (await sandbox.run("42", _quiet(), 20)).value == 42
         pool.discard(sandbox)
+    assert isinstance(found.backend, Closable)
+    await found.backend.close()
     assert "" in ended
     await _until_gone(mark)
     homes.close()

@@ -67,7 +67,7 @@ class Zygotes:
     async def _enclose(self, clone: Clone, order: bytes, lineage: Lineage, zygote: Zygote) -> ZygoteCell:
         """Let the clone prepare itself while it is put into its group; it starts nothing before it is there."""
         try:
-            cell = ZygoteCell(clone, self._settings, lambda: lineage.leave(zygote))
+            cell = ZygoteCell(clone, self._settings, zygote, lambda: lineage.leave(zygote))
         except OSError as error:
             clone.close()
             lineage.leave(zygote)

@@ -18,7 +18,7 @@ from toolfold.sandbox.zygote.process import Zygote
 
 MOST_CLONES = 200
 _MOST_FOLDERS = 8
-IDLE_SECONDS = 300.0
+IDLE_SECONDS = 60.0
 """After so long without any sandbox the zygote ends as well."""
 
 
@@ -56,13 +56,11 @@ class Lineage:
                 return zygote
             await asyncio.shield(self._replace())
 
-    def leave(self, zygote: Zygote) -> str:
-        """One sandbox less uses it. Answers how that sandbox ended, if it was by the end of its zygote."""
-        ended = "" if zygote.alive else "its zygote ended"
+    def leave(self, zygote: Zygote) -> None:
+        """One sandbox less uses it."""
         if zygote in self._users:
             self._users[zygote] -= 1
             self._end_if_unused(zygote)
-        return ended
 
     def _replace(self) -> asyncio.Task[None]:
         """Start the next zygote, once for all who ask meanwhile; the current one is used until it is ready."""

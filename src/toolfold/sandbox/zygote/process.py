@@ -77,6 +77,7 @@ class Zygote:
         self.last_words = ""
         """What it wrote to standard error, once it has ended."""
         self._ending: asyncio.Task[None] | None = None
+        self._abandoned = False
         self.clones = 0
 
     @classmethod
@@ -126,7 +127,7 @@ class Zygote:
     @property
     def alive(self) -> bool:
         """False as soon as it is known to be gone."""
-        if self._process.poll() is not None or self._ending is not None:
+        if self._process.poll() is not None or self._ending is not None or self._abandoned:
             return False
         try:
             return self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
@@ -134,6 +135,20 @@ class Zygote:
             return True
         except OSError:
             return False
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does within so long."""
+        if self._ending is not None or self._abandoned:
+            return True
+        handle = os.dup(self._first)
+        try:
+            async with asyncio.timeout(seconds):
+                await readable(handle)
+        except TimeoutError:
+            return False
+        finally:
+            os.close(handle)
+        return True
 
     def holds(self, folder: Path) -> bool:
         """Whether homes in this folder are in its view."""
@@ -195,9 +210,10 @@ class Zygote:
 
     async def end(self) -> None:
         """End it, and with it every clone that is left."""
-        if self._ending is None:
+        if self._ending is None and not self._abandoned:
             self._ending = asyncio.create_task(self._end())
-        await asyncio.shield(self._ending)
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
         self._kill()
@@ -207,7 +223,8 @@ class Zygote:
 
     def abandon(self) -> None:
         """`end` for when there is no loop any more."""
-        if self._ending is None:
+        if self._ending is None and not self._abandoned:
+            self._abandoned = True
             self._kill()
             self._process.wait()
             self._close()
