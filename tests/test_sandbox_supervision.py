@@ -344,13 +344,13 @@ async def test_what_is_written_between_runs_is_never_allowed(
     """A home is used again and again by programs that write after their end: soon nothing runs in it any more."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
+    refused = 0
     for _ in range(30):
         before = _size(workspace)
         async with _sandbox(data_dir, tmp_path, without_groups=without_groups, disk="20MB") as (sandbox, cell):
             limit = await _limit(sandbox, cell, WRITES_AFTERWARDS)
-        if before > 40_000_000:
-            assert limit == "sandbox.disk"
-            assert _size(workspace) == before
+        refused = refused + 1 if limit == "sandbox.disk" and _size(workspace) == before else 0
+        if refused == 3:
             return
     pytest.fail(f"it holds {_size(workspace):,} bytes, and programs still run in it")
 
