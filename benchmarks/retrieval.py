@@ -149,7 +149,7 @@ def measure(
 
 def ours(collection: Collection, *, semantic: bool) -> list[list[Name]]:
     """The tools that our search gives for each task, best first."""
-    with _opened(collection, semantic=semantic) as catalog:
+    with opened(collection, semantic=semantic) as catalog:
         found = (catalog.search(task.query, detail="name_only", limit=_DEPTH) for task in collection.tasks)
         return [[(hit.entry.server, hit.entry.name) for hit in answer.hits] for answer in found]
 
@@ -158,15 +158,15 @@ def readings(shared: Path, progress: Callable[[str], None] = lambda _: None) -> 
     """Answers to the tasks that people annotated, hits alone and with further tools, at the default limit and at 5."""
     collection = collections(shared)[0]
     found: list[Reading] = []
-    with _opened(collection, semantic=True) as catalog:
+    with opened(collection, semantic=True) as catalog:
         for detail in DETAILS:
             for limit in (None, 5):
                 progress(f"{collection.name}: {detail}, limit {limit or 'by tokens'}")
-                found += [_reading(catalog, collection, detail, limit, further=further) for further in (False, True)]
+                found += [reading(catalog, collection, detail, limit, further=further) for further in (False, True)]
     return found
 
 
-def _reading(catalog: Catalog, collection: Collection, detail: Detail, limit: int | None, *, further: bool) -> Reading:
+def reading(catalog: Catalog, collection: Collection, detail: Detail, limit: int | None, *, further: bool) -> Reading:
     recall: list[float] = []
     tokens: list[float] = []
     for task in collection.tasks:
@@ -184,7 +184,7 @@ def _reading(catalog: Catalog, collection: Collection, detail: Detail, limit: in
 
 
 @contextmanager
-def _opened(collection: Collection, *, semantic: bool) -> Generator[Catalog]:
+def opened(collection: Collection, *, semantic: bool) -> Generator[Catalog]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         _write(collection, home / "catalogs")

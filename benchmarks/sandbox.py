@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import clones
 from benchmarks.report import Figure
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable, ToolfoldError
@@ -106,6 +107,7 @@ async def measure(data_dir: Path, rounds: int, progress: Callable[[str], None]) 
                     figures += await _backend(candidate, title, Path(folder), rounds, base)
                 except (SandboxUnavailable, ToolfoldError) as error:
                     progress(f"{name} does not run here: {error}")
+        figures += await clones.measure(data_dir, Path(folder), rounds, progress)
     return figures
 
 
@@ -262,7 +264,7 @@ async def _baselines(data_dir: Path, rounds: int) -> Baselines:
     plain = statistics.median(await _timed(lambda: _command([*python, "print('ok')"]), rounds, _nothing))
     bare, title = [*python, _IMPORTS.format(guest=str(runtime.root / "opt/toolfold"))], "`python -c`"
     with contextlib.suppress(SandboxUnavailable, subprocess.CalledProcessError):
-        from toolfold.sandbox.bubblewrap.backend import find_bwrap
+        from toolfold.sandbox.bubblewrap.launcher import find_bwrap
 
         wall = ["--unshare-all", "--die-with-parent", "--ro-bind", str(runtime.root), "/", "--proc", "/proc"]
         wall += ["--clearenv", "--setenv", "LD_LIBRARY_PATH", runtime.library_path, "--chdir", "/"]

@@ -48,6 +48,9 @@ def measure(shared: Path, progress: Callable[[str], None] = lambda _: None, *, l
                 figures.append(Figure(f"index of {size:,} tools, from disk", warm, 50.0, "budget", budget=1.0))
             label = f"search over {size:,} tools, median of {len(queries)}"
             figures.append(Figure(label, statistics.median(taken), budget, "budget", budget=1.0))
+            if size == 4_000:
+                rows = _timed(catalog.everything)
+                figures.append(Figure(f"names of all {size:,} tools as rows", rows, 10.0, "budget", budget=1.0))
     return figures
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,31 @@ def test_every_command_explains_itself_with_an_example(command: str) -> None:
     shown = toolfold(command, "--help").stdout
     assert "Usage" in shown
     assert "Example" in shown
+
+
+def test_the_other_command_is_serve_with_its_options(config: Path) -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    module, function = project["scripts"]["mcp-code-execution-server"].split(":")
+    command = [sys.executable, "-c", f"from {module} import {function}; {function}()"]
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    }
+    done = subprocess.run(
+        [*command, "--config", str(config), "--data", str(config.parent)],
+        input=json.dumps(hello) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "toolfold", done.stderr
 
 
 def test_help_lists_every_command() -> None:

@@ -28,7 +28,8 @@ TOOLS = [
 
 def contents(dest: Path) -> dict[str, bytes]:
     root = dest / "servers"
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    files = [path for path in sorted(root.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
 def changed(tool: ToolDefinition, **fields: Any) -> ToolDefinition:
@@ -196,6 +197,15 @@ def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is a folder of its own"):
         write_tree(TOOLS, tmp_path)
     assert [path.name for path in (tmp_path / "servers").iterdir()] == ["mine.txt"]
+
+
+def test_what_all_modules_share_is_compiled_and_says_nothing_about_the_host(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        write_tree(TOOLS, tmp_path / folder)
+    one, two = [sorted((tmp_path / folder / "servers").rglob("*.pyc")) for folder in ("one", "two")]
+    assert [path.name.split(".")[0] for path in one] == ["_call"]
+    assert one[0].read_bytes() == two[0].read_bytes()
+    assert str(tmp_path).encode() not in one[0].read_bytes()
 
 
 # --- imported
@@ -396,11 +406,14 @@ for name in ("creat_issue", "nothing_like_it"):
     except AttributeError as error:
         problems.append(str(error))
 answer = [servers.__doc__, servers.github.__doc__, dir(servers), servers.github.__all__, problems]
+answer.append(servers.my_server.__doc__)
 """,
     )
-    top, index, names, tools, problems = answer
+    top, index, names, tools, problems, other = answer
     assert top.endswith("github: 2\nmy_server: 1\n")
     assert "create_issue: Does it.\nlist_issues: Does it." in index
+    assert index.startswith("github\n")
+    assert other.startswith("my server: from servers.my_server import <tool>\n")
     assert names == ["github", "my_server"]
     assert tools == ["create_issue", "list_issues"]
     assert problems[0] == "servers.github has no 'creat_issue'. Did you mean create_issue or list_issues?"

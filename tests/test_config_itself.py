@@ -7,6 +7,9 @@ from toolfold.config.itself import runs_toolfold
 OURS = [
     "toolfold serve",
     "toolfold",
+    "mcp-code-execution-server",
+    "/opt/venv/bin/mcp-code-execution-server --config mcp.json",
+    "uvx --from toolfold mcp-code-execution-server",
     "toolfold --config x.toml serve",
     "/home/me/.local/bin/toolfold serve --http 127.0.0.1:1",
     r"C:\Users\me\Scripts\toolfold.exe serve",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,11 +20,12 @@ import httpx2
 import mcp_types as types
 import pytest
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from starlette.types import Receive, Scope, Send
 
-from tests.lab import lab_fold
+from tests.lab import LAB, lab_fold
 from tests.test_gateway_stdio import serve_command
 from toolfold.errors import ConfigError, UpstreamIsToolfold
 from toolfold.gateway.connections import Connections
@@ -69,7 +71,12 @@ class Gateway:
 
 @asynccontextmanager
 async def serving(runtime_dir: Path, *more: str, env: dict[str, str] | None = None) -> AsyncGenerator[Gateway]:
-    command = serve_command(runtime_dir, "--http", "127.0.0.1:0", *more)
+    async with started(serve_command(runtime_dir, "--http", "127.0.0.1:0", *more), env) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def started(command: Sequence[str], env: dict[str, str] | None = None) -> AsyncGenerator[Gateway]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})}
     )
@@ -128,6 +135,29 @@ async def test_output_is_streamed_over_http_and_a_cancelled_request_ends_the_pro
         async with asyncio.timeout(15):
             result: Any = await client.call_tool("run_code", {"code": "print('free')", "session": "cut"})
         assert result.content[0].text == "free"
+
+
+async def test_callers_with_tokens_of_their_own_share_nothing(runtime_dir: Path, tmp_path: Path) -> None:
+    tokens = {"ada": "ada's secret", "bob": "bob's secret"}
+    callers = {name: {"token_sha256": hashlib.sha256(token.encode()).hexdigest()} for name, token in tokens.items()}
+    config = tmp_path / "callers.json"
+    config.write_text(json.dumps({"servers": {"lab": LAB}, "callers": callers}))
+    command = ["-m", "toolfold", "serve", "--config", str(config), "--data", str(runtime_dir), "--http", "127.0.0.1:0"]
+    async with started(command) as gateway:
+
+        async def run(caller: str, code: str) -> str:
+            headers = {"Authorization": f"Bearer {tokens[caller]}"}
+            async with (
+                httpx2.AsyncClient(headers=headers, timeout=60) as http,
+                Client(streamable_http_client(gateway.url, http_client=http)) as client,
+            ):
+                result: Any = await client.call_tool("run_code", {"code": code, "session": "same"})
+                return result.content[0].text
+
+        look = "import os\nprint('x' in globals(), os.listdir('workspace'))"
+        await run("ada", "x = 1\nopen('workspace/hers', 'w').close()")
+        assert await run("bob", look) == "False []"
+        assert await run("ada", look) == "True ['hers']"
 
 
 async def test_a_gateway_is_never_folded_whatever_its_address_is_called(runtime_dir: Path, tmp_path: Path) -> None:

@@ -279,6 +279,8 @@ FINE = [
     f"{IMPORT}await create_issue({{'owner': 'o', 'title': 't', 'labels': ['a']}})",
     f"{IMPORT}await create_issue('o', 't', ['bug'], note=None)",
     f"{IMPORT}await create_issue(owner, title)",
+    f"{IMPORT}await create_issue({{name: 'x' for name in names}})",
+    f"{IMPORT}await create_issue({{name: 'x' for name in names}}, page=1)",
     f"{IMPORT}await create_issue({{'owner': 'o'}}, title='t')",
     f"{IMPORT}await create_issue({{'owner': 'o', 'title': 't'}}, page=2)",
     f"{IMPORT}await create_issue('o', **rest)",
@@ -355,6 +357,27 @@ def test_findings_come_in_the_order_of_the_lines_and_once() -> None:
 
 def test_a_program_that_is_wrong_everywhere_is_told_only_so_much() -> None:
     assert len(found(IMPORT + "await create_issue(x=1)\n" * 500)) == 20
+
+
+def test_no_program_takes_long_to_review() -> None:
+    """Each of these would take minutes if a hint were looked for at every line, or every line with every other."""
+    many = [simple(f"tool_number_{number}", "big", x=TEXT) for number in range(2000)]
+    names = ApiNames.of(many)
+    lines = 100_000 // 40
+    chained = "".join(f"async def f{n}():\n await f{n + 1}()\n" for n in range(lines))
+    wrong = "from servers.big import tool_number_1 as t\nasync def g():\n" + " await t(y=1)\n" * 1000
+    for code in (
+        "\n".join(f"from servers.big import tool_{n}x" for n in range(lines)),
+        "import servers.big as b\n" + "\n".join(f"await b.tool_{n}x()" for n in range(lines)),
+        "\n".join(f"import servers.bg{n}" for n in range(lines)),
+        f"{chained}try:\n await f0()\nexcept Exception: pass\n{wrong}",
+    ):
+        assert len(code) <= 100_000
+        findings = review(code, names, lambda server, tool: next(t for t in many if t.name == tool))
+        assert len(findings) == 20
+        assert [finding.line for finding in findings] == sorted(finding.line for finding in findings)
+    for code in ("```" + " " * 90_000 + "!", "~~~" + " " * 90_000 + "!", "x = 1\n" + "```\n" * 20_000):
+        assert [finding.code for finding in found(code)] == ["syntax"]
 
 
 @pytest.mark.parametrize("code", ["(" * 5000, "x" + "[0]" * 5000, "-" * 50_000 + "1", "\ud800", "f(" * 90 + ")" * 90])

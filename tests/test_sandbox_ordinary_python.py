@@ -104,9 +104,9 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    arena = Arena("bubblewrap", tmp_path_factory.mktemp("ordinary"), SandboxSettings(pool=2))
+@pytest.fixture(scope="module", params=["zygote", "bubblewrap"])
+def arena(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    arena = Arena(request.param, tmp_path_factory.mktemp("ordinary"), SandboxSettings(pool=2))
     arena.open()
     yield arena
     arena.close()

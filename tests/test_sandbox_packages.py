@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -76,6 +77,19 @@ def test_packages_are_installed_once_with_their_hashes(index: Path, tmp_path: Pa
     told.clear()
     assert install(["smallthing"], tmp_path / "data", told.append) == (folder,)
     assert told == []
+
+
+def test_an_installation_that_never_ends_is_not_waited_for_for_ever(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder,) = install(["smallthing"], tmp_path / "data")
+    monkeypatch.setattr(packages, "_LOCK_SECONDS", 0.2)
+    with (folder.parent / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert install(["smallthing"], tmp_path / "data") == (folder,)
+        shutil.rmtree(folder)
+        with pytest.raises(ConfigError, match="another process has been installing"):
+            install(["smallthing"], tmp_path / "data")
 
 
 def test_no_installed_file_names_where_it_was_installed(
@@ -155,9 +169,10 @@ def test_the_command_line_tells_what_it_installs(index: Path, tmp_path: Path) ->
 
 
 @pytest.mark.anyio
-async def test_programs_import_them_and_cannot_change_them(index: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["zygote", "bubblewrap"])
+async def test_programs_import_them_and_cannot_change_them(index: Path, tmp_path: Path, backend: str) -> None:
     settings = SandboxSettings(packages=("smallthing",))
-    found = await candidate("bubblewrap", tmp_path / "data", settings)
+    found = await candidate(backend, tmp_path / "data", settings)
     (tmp_path / "home" / "workspace").mkdir(parents=True)
     (tmp_path / "home" / "skills").mkdir()
     (tmp_path / "api" / "servers").mkdir(parents=True)

@@ -87,7 +87,10 @@ def test_it_is_built_once(data_dir: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_folders_that_only_their_owner_can_enter_can_be_used(data_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["zygote", "bubblewrap"])
+async def test_folders_that_only_their_owner_can_enter_can_be_used(
+    data_dir: Path, tmp_path: Path, backend: str
+) -> None:
     """As root the sandbox is somebody else, who may enter none of these by himself."""
     locked = tmp_path / "locked"
     home = SessionHome(locked / "homes" / "one")
@@ -99,7 +102,7 @@ async def test_folders_that_only_their_owner_can_enter_can_be_used(data_dir: Pat
     (api / "servers" / "thing.py").chmod(0o600)
     for folder in (locked, home.path.parent, home.path, api, api / "servers"):
         folder.chmod(0o700)
-    found = await candidate("bubblewrap", data_dir)
+    found = await candidate(backend, data_dir)
     for _ in range(2):
         sandbox = await Sandbox.start(found.backend.start(home, api), home, SandboxSettings())
         try:
@@ -113,10 +116,11 @@ async def test_folders_that_only_their_owner_can_enter_can_be_used(data_dir: Pat
 
 
 @pytest.mark.anyio
-async def test_root_is_nobody_inside_and_another_one_in_each_home(data_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["zygote", "bubblewrap"])
+async def test_root_is_another_user_inside_in_each_home(data_dir: Path, tmp_path: Path, backend: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root has ids to give away")
-    found = await candidate("bubblewrap", data_dir)
+    found = await candidate(backend, data_dir)
     api = tmp_path / "api"
     (api / "servers").mkdir(parents=True)
     owners: list[int] = []

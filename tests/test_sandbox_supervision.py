@@ -26,18 +26,23 @@ from toolfold.sandbox.bubblewrap.backend import Bubblewrap
 from toolfold.sandbox.bubblewrap.cell import BubblewrapCell
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
+from toolfold.sandbox.zygote.backend import Zygotes
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("supervision")
+@pytest.fixture(scope="module", params=["zygote", "bubblewrap"])
+def data_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared_runtime: Path) -> Path:
+    """One for each way to make a sandbox, which its name tells."""
+    data = tmp_path_factory.mktemp(request.param) / request.param
+    data.mkdir()
+    (data / "runtime").symlink_to(shared_runtime)
+    return data
 
 
-async def _backend(data_dir: Path, **settings: Any) -> Bubblewrap:
-    found = await candidate("bubblewrap", data_dir, SandboxSettings.model_validate(settings))
-    assert isinstance(found.backend, Bubblewrap)
+async def _backend(data_dir: Path, **settings: Any) -> Bubblewrap | Zygotes:
+    found = await candidate(data_dir.name, data_dir, SandboxSettings.model_validate(settings))
+    assert isinstance(found.backend, Bubblewrap | Zygotes)
     return found.backend
 
 
@@ -63,6 +68,8 @@ async def _sandbox(
         yield sandbox, cell
     finally:
         await sandbox.close()
+        if isinstance(backend, Zygotes):
+            await backend.close()
 
 
 async def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -398,14 +405,14 @@ from pathlib import Path
 from tests.hostile.arena import Listener
 from tests.hostile.resources import FILL_SOCKETS
 from toolfold.config.settings import SandboxSettings
-from toolfold.sandbox.choose import bubblewrap
+from toolfold.sandbox import choose
 from toolfold.sandbox.pool import Pool
 from toolfold.session.homes import SessionHomes
 
 async def main():
     data = Path(sys.argv[1])
     settings = SandboxSettings(pool=2)
-    found = await bubblewrap(settings, data)
+    found = await getattr(choose, data.name)(settings, data)
     async with Pool(found.backend, data / "api", SessionHomes(data), settings) as pool:
         one, two = await pool.take(), await pool.take()
         await one.run("import os\\nif os.fork() == 0:\\n    while True: pass", Listener(slow=False), 10)

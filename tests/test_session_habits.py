@@ -19,12 +19,13 @@ pytestmark = pytest.mark.anyio
 GUEST = Path(__file__).parents[1] / "src" / "toolfold" / "sandbox" / "guest"
 # Each line is a list of programs, which a child of its own runs one after the other.
 RUNNER = """
-import json, os, sys
+import json, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from toolfold_guest.program import Programs
 for line in sys.stdin:
     ours, theirs = os.pipe()
     if os.fork() == 0:
+        signal.alarm(60)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         programs = Programs()
         done = [programs.run(code) for code in json.loads(line)]
@@ -98,6 +99,63 @@ class TestHowItEnded:
     def test_the_line_is_one_of_the_program_that_failed(self, runs: Runs) -> None:
         first = "\n\n\ndef f():\n    return 1 / 0"
         assert [done.get("line") for done in runs(first, "x = 1\nf()")] == [None, 2]
+
+
+LOOP = """
+import asyncio, contextvars
+loop = asyncio.get_event_loop()
+async def work(n=0):
+    await asyncio.sleep(0)
+    return n
+"""
+
+
+class TestLoopsInsideLoops:
+    @pytest.mark.parametrize(
+        ("code", "value"),
+        [
+            ("async def f(): return loop.run_until_complete(work(1))\nawait asyncio.gather(f(), *map(work, range(5)), f())", [1, 0, 1, 2, 3, 4, 1]),
+            ("async def f(): return asyncio.run(work(1))\nawait asyncio.gather(f(), *map(work, range(3)), f())", [1, 0, 1, 2, 1]),
+            ("async def f(n): return n if n == 0 else asyncio.run(f(n - 1)) + 1\nawait f(5)", 5),
+            ("async def f(n): return n if n == 0 else loop.run_until_complete(f(n - 1)) + 1\nawait f(5)", 5),
+            ("task = asyncio.create_task(work(7))\nloop.run_until_complete(task) + await task", 14),
+            ("async def f():\n    before = asyncio.current_task()\n    asyncio.run(work())\n    loop.run_until_complete(work())\n    return asyncio.current_task() is before and asyncio.get_running_loop() is loop\nawait f()", True),
+            ("v = contextvars.ContextVar('v', default=0)\nasync def g(): v.set(2)\nasync def f():\n    v.set(1)\n    loop.run_until_complete(g())\n    asyncio.run(g())\n    return v.get()\nawait f()", 1),
+            ("async def f():\n    try:\n        return asyncio.run(asyncio.wait_for(asyncio.sleep(60), 0.01))\n    except TimeoutError:\n        return 'timeout'\nawait f()", "timeout"),
+            ("async def f():\n    async with asyncio.timeout(60):\n        return asyncio.run(work(1))\nawait f()", 1),
+            ("async def g():\n    for n in range(3):\n        yield asyncio.run(work(n))\n[n async for n in g()]", [0, 1, 2]),
+            ("async def f():\n    loop.call_later(0.01, loop.stop)\n    loop.run_forever()\n    return asyncio.run(work(3))\nasyncio.run(f())", 3),
+            ("import threading\nresult = []\nt = threading.Thread(target=lambda: result.append(asyncio.run(work(4))))\nt.start()\nt.join()\nresult", [4]),
+            ("async def f(): return await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(work(5), loop).result(10))\nawait f()", 5),
+            ("asyncio.run(work())\nasyncio.get_event_loop() is loop", True),
+            ("loop.close()\nawait work(6)", 6),
+        ],
+    )  # fmt: skip
+    def test_a_loop_may_be_run_while_one_is_running(self, runs: Runs, code: str, value: Any) -> None:
+        done, after = runs(LOOP + code, "await work(9)")
+        assert (done["error"], done.get("value")) == ("", value)
+        assert (after["error"], after["value"]) == ("", 9)
+
+    def test_what_fails_inside_names_its_line(self, runs: Runs) -> None:
+        code = f"{LOOP}async def g():\n    return 1 / 0\nasync def f():\n    loop.run_until_complete(g())\nawait f()"
+        for inner in (code, code.replace("loop.run_until_complete", "asyncio.run")):
+            done, after = runs(inner, "await work(9)")
+            assert (done["exception"], done["line"]) == ("ZeroDivisionError", 8)
+            assert after["value"] == 9
+
+    def test_the_end_of_the_program_inside_ends_it(self, runs: Runs) -> None:
+        code = f"{LOOP}async def g():\n    raise SystemExit(3)\nasync def f():\n    loop.run_until_complete(g())\nawait f()"
+        done, after = runs(code, "await work(9)")
+        assert done["kind"] == "exit"
+        assert after["value"] == 9
+
+    def test_the_loop_of_another_thread_is_not_run_here(self, runs: Runs) -> None:
+        code = (
+            f"{LOOP}import threading\nother = asyncio.new_event_loop()\nstarted = threading.Event()\n"
+            "other.call_soon(started.set)\nthreading.Thread(target=other.run_forever, daemon=True).start()\nstarted.wait()\n"
+            "job = work()\ntry:\n    other.run_until_complete(job)\nfinally:\n    job.close()\n    other.call_soon_threadsafe(other.stop)"
+        )
+        assert "already running" in runs(code)[0]["error"]
 
 
 FORGET = "import asyncio\nasync def work(): pass\n"
@@ -218,6 +276,7 @@ class TestHints:
             ("import json\njson.loads(\"{'a': None}\")", "The text begins with \"{'a': None}\": it is Python's notation, not JSON; `ast.literal_eval(text)` reads it."),
             ("import json\njson.loads('{\"a\": 1}\\n{\"a\": 2}')", "The text begins with '{\"a\": 1}\\n{\"a\": 2}': it is one JSON value per line; `[json.loads(line) for line in text.splitlines()]`."),
             ("import json\njson.loads('')", "The text is empty."),
+            ("import json\njson.loads('{\"a\": [1, 2')", "The text begins with '{\"a\": [1, 2': it looks like JSON, and is not valid from the position above on."),
             ("from servers.lab import add\nr = add(a=1, b=2)\nr['sum']", "`r` is a call that was not awaited: write `await add(...)`; several at once: `await asyncio.gather(...)`."),
             ("from servers.lab import add\nr = [add(a=1, b=2)]\nr[0]['sum']", "`r[0]` is a call that was not awaited: write `await add(...)`; several at once: `await asyncio.gather(...)`."),
             ("from servers.lab import add\ndef f():\n    r = add(a=1, b=2)\n    return r.get('sum')\nf()", "`r` is a call that was not awaited: write `await add(...)`, make `f` an `async def`, and await it where it is called."),
@@ -277,11 +336,16 @@ class TestHints:
             "raise KeyError",
             "raise AttributeError('mine')",
             "raise TypeError('a coroutine was not what I wanted')",
+            "print(email)",
+            "print(output + 1)",
+            "x = session",
+            "print(tool)",
         ],
     )
     async def test_what_the_values_do_not_prove_is_not_claimed(self, lab: Toolfold, code: str) -> None:
-        assert "is a dict; its keys" not in await last_line(lab, code)
-        assert "already the data" not in await last_line(lab, code)
+        said = await last_line(lab, code)
+        for claim in ("is a dict; its keys", "already the data", "Write `import", "There is no `"):
+            assert claim not in said
 
 
 HOSTILE = """

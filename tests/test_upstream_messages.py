@@ -19,7 +19,7 @@ from toolfold.definitions import BlobPart, TextPart
 from toolfold.upstream.listing import ListingReader, schema_flaw
 from toolfold.upstream.messages import BROKEN_ANSWER, Lines, MessageTooLongError, Parser
 from toolfold.upstream.results import (
-    NonsenseError,
+    InvalidResponseError,
     content_part,
     prompt_messages,
     resource_parts,
@@ -143,7 +143,7 @@ def test_a_structured_null_counts_only_on_the_newer_protocol() -> None:
 
 
 def test_a_result_that_asks_for_input_is_refused() -> None:
-    with pytest.raises(NonsenseError, match="input"):
+    with pytest.raises(InvalidResponseError, match="input"):
         tool_result({"resultType": "input_required", "inputRequests": {}}, modern=True)
 
 
@@ -155,17 +155,17 @@ def test_content_of_an_unknown_kind_is_shown_as_it_is() -> None:
 
 @unhurried
 @given(st.dictionaries(st.sampled_from(["content", "structuredContent", "isError", "resultType"]), anything))
-def test_any_result_is_read_or_called_nonsense(raw: dict[str, Any]) -> None:
+def test_any_result_is_read_or_called_invalid(raw: dict[str, Any]) -> None:
     for read in (lambda: tool_result(raw, modern=True), lambda: tool_result(raw, modern=False)):
-        with contextlib.suppress(NonsenseError):
+        with contextlib.suppress(InvalidResponseError):
             read()
 
 
 @unhurried
 @given(st.dictionaries(st.sampled_from(["contents", "messages"]), anything))
-def test_any_resource_or_prompt_is_read_or_called_nonsense(raw: dict[str, Any]) -> None:
+def test_any_resource_or_prompt_is_read_or_called_invalid(raw: dict[str, Any]) -> None:
     for read in (resource_parts, prompt_messages):
-        with contextlib.suppress(NonsenseError):
+        with contextlib.suppress(InvalidResponseError):
             read(raw)
 
 

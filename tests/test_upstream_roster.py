@@ -21,6 +21,7 @@ from toolfold.definitions import Listing
 from toolfold.errors import UpstreamIsToolfold, UpstreamUnavailable
 from toolfold.upstream.fleet import Fleet
 from toolfold.upstream.roster import LONGEST_PAUSE, SHORTEST_PAUSE, Roster, ServerState, pause_after
+from toolfold.upstream.starts import StartQueue, Turn
 
 pytestmark = pytest.mark.anyio
 
@@ -121,6 +122,8 @@ async def test_a_server_that_is_named_is_asked_at_once_whatever_happened_before(
         here.roster.want()
         assert here.state().next_try_in is not None
         assert "Next try in 1000 s." in here.state().text
+        here.roster.want(["a"])
+        assert "Next try in 1 s." in here.state().text
         assert await here.roster.wait_for(["a"]) == {}
         assert len(starts()) == 2
         assert said(await here.fleet.call("a", "echo", {})) == "{}"
@@ -141,16 +144,66 @@ async def test_a_wait_ends_when_a_server_goes_on_failing_and_later_ones_cover_on
         missing = await here.roster.wait_for(["a"])
         assert list(missing) == ["a"]
         assert len(starts()) == 3
+        assert (missing["a"].next_try_in or 0) > 900
         await here.roster.wait_for(["a"])
         assert len(starts()) == 4
 
 
+async def test_a_server_that_is_asked_again_is_starting_again(tmp_path: Path, starts: Callable[[], list[int]]) -> None:
+    async with lab(tmp_path, a=awkward(f"starts={tmp_path / 'starts'}", "fails=1", "sleeps=600")) as here:
+        here.roster.want()
+        await eventually(lambda: len(starts()) == 2)
+        assert here.state().state == "starting"
+        assert here.state().next_try_in is None
+
+
 @pytest.mark.usefixtures("patient")
-async def test_a_server_that_used_up_its_start_timeout_is_not_waited_for_again(tmp_path: Path) -> None:
-    async with lab(tmp_path, a=awkward("never-answers", start_timeout=1)) as here:
+async def test_refreshing_does_not_wait_until_a_pause_is_over(tmp_path: Path, starts: Callable[[], list[int]]) -> None:
+    async with lab(tmp_path, a=awkward(f"starts={tmp_path / 'starts'}", "fails=1")) as here:
+        here.roster.want()
+        await eventually(lambda: here.state().state == "failed")
+        assert (await here.roster.refresh())["a"].state == "listed"
+        assert len(starts()) == 2
+
+
+@pytest.mark.usefixtures("patient")
+async def test_the_first_answers_of_all_servers_can_be_waited_for(
+    tmp_path: Path, starts: Callable[[], list[int]]
+) -> None:
+    broken = awkward(f"starts={tmp_path / 'starts'}", "fails=99")
+    async with lab(tmp_path, "known", broken=broken, good=awkward(), known=broken) as here:
+        await here.roster.first_answers(60)
+        assert [state.state for state in here.roster.states().values()] == ["failed", "listed", "listed"]
+        # There is nothing more to wait for.
+        await here.roster.first_answers(60)
+        assert len(starts()) == 1
+    async with lab(tmp_path, hangs=awkward("sleeps=600")) as here:
+        await here.roster.first_answers(0.1)
+        assert here.state("hangs").state == "starting"
+
+
+@pytest.mark.usefixtures("patient")
+async def test_what_calls_have_failed_at_does_not_keep_a_server_from_being_asked(tmp_path: Path) -> None:
+    async with lab(tmp_path, a=awkward(f"starts={tmp_path / 'starts'}", "fails=5")) as here:
+        for _ in range(5):
+            with pytest.raises(UpstreamUnavailable, match="exit status 1"):
+                await here.fleet.call("a", "echo", {})
+            here.fleet.hurry("a")
+        with pytest.raises(UpstreamUnavailable, match="exit status 1"):
+            await here.fleet.call("a", "die", {"status": 1})
+        with pytest.raises(UpstreamUnavailable, match="will be tried again"):
+            await here.fleet.call("a", "echo", {})
+        assert (await here.roster.refresh())["a"].state == "listed"
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_server_that_used_up_its_start_timeout_is_not_waited_for_again(
+    tmp_path: Path, starts: Callable[[], list[int]]
+) -> None:
+    async with lab(tmp_path, a=awkward(f"starts={tmp_path / 'starts'}", "sleeps=600", start_timeout=1)) as here:
         missing = await here.roster.wait_for(["a"])
         assert "did not answer the handshake within 1 s (its `start_timeout`)" in missing["a"].text
-        assert here.state().next_try_in is not None
+        assert len(starts()) == 1
 
 
 async def test_two_waits_share_one_start(tmp_path: Path, starts: Callable[[], list[int]]) -> None:
@@ -184,6 +237,39 @@ async def test_nothing_waits_for_a_server_that_it_did_not_name(tmp_path: Path) -
         here.roster.want()
         assert await here.roster.wait_for(["good"]) == {}
         assert here.state("hangs").state == "starting"
+
+
+class RecordingQueue(StartQueue):
+    """Remembers which starts a caller waited for."""
+
+    def __init__(self) -> None:
+        super().__init__(1, slow_after=1000)
+        self.urgent: list[bool] = []
+
+    @asynccontextmanager
+    async def wait_for(self, turn: Turn) -> AsyncGenerator[None]:
+        self.urgent.append(turn.urgent)
+        async with super().wait_for(turn):
+            yield
+
+
+async def test_only_attempts_that_somebody_waits_for_go_before_the_others(
+    tmp_path: Path, starts: Callable[[], list[int]]
+) -> None:
+    queue = RecordingQueue()
+    servers = {"hangs": awkward("sleeps=600"), "a": awkward(f"starts={tmp_path / 'starts'}", "fails=4")}
+    async with asyncio.timeout(60), Fleet(servers, log_dir=tmp_path, starts=queue) as fleet:
+        here = Lab(fleet, ())
+        here.roster.want(["hangs"])
+        await eventually(lambda: queue.urgent == [True])
+        # Not kept from starting by the one that hangs, as long as somebody waits.
+        assert list(await here.roster.wait_for(["a"])) == ["a"]
+        await eventually(lambda: len(queue.urgent) == 5)
+        assert queue.urgent == [True, True, True, True, False]
+        assert len(starts()) == 3
+        assert list(await here.roster.wait_for(["a"])) == ["a"]
+        assert len(starts()) == 4
+        await here.roster.close()
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -239,6 +325,7 @@ async def test_closing_during_a_start_ends_every_wait(tmp_path: Path, starts: Ca
     await refresh
     # A closed roster answers from what it knows.
     assert list(await here.roster.wait_for(["a"])) == ["a"]
+    assert here.fleet.on_listing is None
     here.roster.want()
     here.roster.used("a")
     assert asyncio.all_tasks() == before

@@ -137,7 +137,7 @@ async def test_a_command_that_floods_stdout_is_given_up_and_does_not_hold_up_the
 @pytest.mark.parametrize(
     "kind", ["result is a list", "no result", "too deep", "broken text", "content is a number", "unknown content"]
 )
-async def test_a_nonsense_answer_fails_its_call_at_once_and_no_other(logs: Path, kind: str) -> None:
+async def test_an_invalid_response_fails_its_call_at_once_and_no_other(logs: Path, kind: str) -> None:
     async with Fleet({"a": awkward(call_timeout=60)}, log_dir=logs) as fleet, asyncio.timeout(20):
         if kind == "unknown content":
             result = await fleet.call("a", "nonsense", {"kind": kind})
@@ -147,6 +147,7 @@ async def test_a_nonsense_answer_fails_its_call_at_once_and_no_other(logs: Path,
                 await fleet.call("a", "nonsense", {"kind": kind})
             assert not isinstance(failed.value, UpstreamUnavailable | UpstreamTimeout)
             if kind == "content is a number":
+                assert "`nonsense` sent an invalid response" in str(failed.value)
                 assert "may have taken effect" in str(failed.value)
         assert said(await fleet.call("a", "echo", {})) == "{}"
         assert fleet.health()[0].restarts == 0

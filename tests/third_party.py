@@ -27,8 +27,9 @@ def npm_program(name: str) -> list[str]:
     return [node(), str(_installed(HOME / "node_modules" / ".bin" / name).resolve())]
 
 
-def python_program(name: str) -> list[str]:
-    return [str(_installed(HOME / "python" / "bin" / name))]
+def python_program(name: str, environment: str = "python") -> list[str]:
+    """A program out of one of the environments, each of which is a list of packages in tests/third-party."""
+    return [str(_installed(HOME / environment / "bin" / name))]
 
 
 def _installed(path: Path) -> Path:

@@ -337,13 +337,15 @@ class Toolfold:
     async def _start_sandbox(self) -> Sessions:
         from toolfold.sandbox.choose import choose
         from toolfold.sandbox.pool import Pool
+        from toolfold.sandbox.pools import Pools
+        from toolfold.sandbox.protocol import Closable
         from toolfold.session.bridge import Bridge, World
         from toolfold.session.homes import SessionHomes
         from toolfold.session.output import OutputRecorder
         from toolfold.session.sessions import Sessions
 
         settings = self.settings.sandbox
-        self._choice = await choose(settings, self.settings.data_dir, tell=_log.info)
+        self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
         await self._fresh_tree()
         world = World(
             self.catalog,
@@ -361,8 +363,13 @@ class Toolfold:
 
         homes = SessionHomes(self.settings.data_dir)
         self._stack.callback(homes.close)
-        self._pool = await self._stack.enter_async_context(Pool(self._choice.backend, self._api, homes, settings))
-        return await self._stack.enter_async_context(Sessions(self.settings, self._pool, homes, bridge))
+        backend = self._choice.backend
+        if isinstance(backend, Closable):
+            self._stack.push_async_callback(backend.close)
+        pools = Pools(lambda owner: Pool(backend, self._api, homes, settings, owner))
+        await self._stack.enter_async_context(pools)
+        self._pool = await pools.of("")
+        return await self._stack.enter_async_context(Sessions(self.settings, pools, homes, bridge))
 
     @cached_property
     def _validators(self) -> Validators:

@@ -1,6 +1,6 @@
 """The backends that exist on this machine, for tests that run over all of them.
 
-A backend that is not here is skipped with the reason. `TOOLFOLD_REQUIRED_BACKENDS=bubblewrap,docker` (what CI sets)
+A backend that is not here is skipped with the reason. `TOOLFOLD_REQUIRED_BACKENDS=zygote,docker` (CI sets it)
 makes a missing one a failure instead.
 """
 
@@ -14,12 +14,12 @@ import pytest
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
-from toolfold.sandbox.choose import Candidate, bubblewrap, docker, monty, podman
+from toolfold.sandbox.choose import Candidate, bubblewrap, docker, monty, podman, zygote
 from toolfold.sandbox.probe import prove
 
-WAYS = {"bubblewrap": bubblewrap, "docker": docker, "podman": podman, "monty": monty}
+WAYS = {"zygote": zygote, "bubblewrap": bubblewrap, "docker": docker, "podman": podman, "monty": monty}
 ENGINES = ("docker", "podman")
-FULL = ("bubblewrap", *ENGINES)
+FULL = ("zygote", "bubblewrap", *ENGINES)
 """Backends that run all of Python."""
 ALL = (*FULL, "monty")
 

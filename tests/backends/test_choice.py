@@ -17,11 +17,11 @@ from tests.backends.available import candidate
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox import choose as choosing
-from toolfold.sandbox.bubblewrap import obstacles
+from toolfold.sandbox.bubblewrap import launcher, obstacles
 from toolfold.sandbox.choose import Candidate, choose
 from toolfold.sandbox.container import engine
 from toolfold.sandbox.probe import prove
-from toolfold.sandbox.protocol import Backend, Cell, SessionHome, Tell
+from toolfold.sandbox.protocol import Backend, Cell, Log, SessionHome
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +103,7 @@ class Bare:
 
 
 def offer(backend: Backend, identity: str = "1") -> choosing.Opener:
-    async def opener(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
+    async def opener(settings: SandboxSettings, data_dir: Path, log: Log) -> Candidate:
         async def title() -> str:
             return "a test's backend"
 
@@ -113,7 +113,7 @@ def offer(backend: Backend, identity: str = "1") -> choosing.Opener:
 
 
 def refuse(message: str, hint: str = "") -> choosing.Opener:
-    async def opener(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
+    async def opener(settings: SandboxSettings, data_dir: Path, log: Log) -> Candidate:
         raise SandboxUnavailable(message, hint=hint)
 
     return opener
@@ -191,8 +191,48 @@ class TestChoice:
         ways(bubblewrap=[refuse("first", "Run: fix")], container=[refuse("second", "Run: other")], monty=[])
         with pytest.raises(SandboxUnavailable) as refused:
             await choose(SandboxSettings(), tmp_path)
-        assert str(refused.value).startswith("No sandbox holds here, so no program will be run. (1) first (2) second")
+        assert str(refused.value).startswith(
+            "No working sandbox was found, so no program will be run. (1) first (2) second"
+        )
         assert refused.value.hint == "Run: fix"
+
+    async def test_strict_isolation_never_takes_a_zygote(self, runtime_dir: Path) -> None:
+        await candidate("bubblewrap", runtime_dir)
+        choice = await choose(SandboxSettings(isolation="strict"), runtime_dir)
+        assert (choice.backend.name, choice.passed_over) == ("bubblewrap", ())
+        assert choice.walls["isolation"] == "one bwrap for each sandbox"
+
+    async def test_a_zygote_is_taken_where_it_holds(self, runtime_dir: Path) -> None:
+        await candidate("zygote", runtime_dir)
+        choice = await choose(SandboxSettings(), runtime_dir)
+        assert (choice.backend.name, choice.passed_over) == ("zygote", ())
+        assert "cloned from a zygote: a hostile probe saw no network" in choice.evidence
+
+    async def test_one_bwrap_each_where_a_zygote_does_not_hold(
+        self, runtime_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Some distributions let bwrap make namespaces, and nothing that runs in it."""
+        await candidate("zygote", runtime_dir)
+        restricted = tmp_path / "usr" / "restricted" / "bin" / "bwrap"
+        restricted.parent.mkdir(parents=True)
+        restricted.write_text(f'#!/bin/sh\nexec {launcher.find_bwrap()} --unshare-user --disable-userns "$@"\n')
+        restricted.chmod(0o755)
+        monkeypatch.setattr(launcher, "find_bwrap", lambda: restricted)
+        choice = await choose(SandboxSettings(), runtime_dir)
+        assert choice.backend.name == "bubblewrap", choice.passed_over
+        (reason,) = choice.passed_over
+        assert "the zygote could not" in reason.message
+
+    async def test_what_both_ways_to_bubblewrap_lack_is_told_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def missing() -> Path:
+            raise SandboxUnavailable("No usable bubblewrap (bwrap) was found.", hint="Run: install it")
+
+        monkeypatch.setattr(launcher, "find_bwrap", missing)
+        with pytest.raises(SandboxUnavailable) as refused:
+            await choose(SandboxSettings(backend="bubblewrap"), tmp_path)
+        assert str(refused.value) == "No usable bubblewrap (bwrap) was found. Run: install it"
 
     async def test_a_proof_is_remembered_until_something_changes(
         self, runtime_dir: Path, tmp_path: Path, ways: Callable[..., None]

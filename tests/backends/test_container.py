@@ -163,8 +163,9 @@ class TestEnds:
         await cell.wait()
         assert await gone(engine, container, before)
 
+    @pytest.mark.parametrize("asleep", [False, True], ids=["running", "asleep"])
     async def test_a_killed_host_leaves_no_container(
-        self, engine: ContainerEngine, engine_data: Path, container: Container, tmp_path: Path
+        self, engine: ContainerEngine, engine_data: Path, container: Container, tmp_path: Path, *, asleep: bool
     ) -> None:
         before = await names(engine, container)
         program = f"""
@@ -177,7 +178,11 @@ async def main():
     container = await open_container(SETTINGS, await find_engine({engine.name!r}), Path({str(engine_data)!r}))
     async with box_around(container, Path({str(tmp_path / "box")!r})) as box:
         await box.printed("print(1)")
+        while {asleep} and not box.sandbox.cell.still():
+            await asyncio.sleep(0.01)
         print("running", flush=True)
+        while {asleep}:
+            await asyncio.sleep(1)
         await box.run("import os; os.fork()\\nwhile True: pass", timeout=60)
 asyncio.run(main())
 """

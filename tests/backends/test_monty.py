@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -203,7 +204,7 @@ class TestSource:
         listed = f"(\n{indent}    " + f",\n{indent}    ".join(names) + f",\n{indent})" if spread else ", ".join(names)
         opening = "if True:\n" if indent else "first = 'é'\n"
         code = f"{opening}{indent}from {module} import {listed}; after = 'ü'\nlast = 1"
-        changed = source.with_tool_error(code, ast.parse(code))
+        changed = source.adapted(code, ast.parse(code))
         tree = ast.parse(changed)
         assert changed.splitlines()[-1] == "last = 1"
         assert len(changed.splitlines()) == len(code.splitlines())
@@ -212,6 +213,24 @@ class TestSource:
             assert not any(alias.name == "ToolError" for node in ast.walk(tree) for alias in getattr(node, "names", []))
         else:
             assert changed == code
+
+    @pytest.mark.parametrize(
+        ("code", "value"),
+        [
+            ("json.loads([1])", [1]),
+            ("x = 'é'; json.loads('[1]') + json.loads([2])", [1, 2]),
+            ("json.loads(\n    json.loads('[3]')\n)", [3]),
+            ("json.loads('[1.5]', parse_float=str)", ["1.5"]),
+        ],
+    )
+    def test_json_loads_takes_what_is_parsed_already(self, code: str, value: Any) -> None:
+        changed = source.adapted(code, ast.parse(code))
+        assert len(changed.splitlines()) == len(code.splitlines())
+        *before, last = ast.parse(changed).body
+        assert isinstance(last, ast.Expr)
+        namespace: dict[str, Any] = {"json": json}
+        exec(compile(ast.Module(before, []), "x", "exec"), namespace)
+        assert eval(compile(ast.Expression(last.value), "x", "eval"), namespace) == value
 
     def test_names_are_those_of_the_top_level(self) -> None:
         code = """

@@ -18,6 +18,7 @@ from toolfold.errors import LimitExceeded, SandboxDied, UnknownTool
 from toolfold.sandbox.frames import Call, Request
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.protocol import Supervised
+from toolfold.sandbox.replies import ReplyBudget
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.homes import SessionHomes
 
@@ -41,6 +42,7 @@ class Listener:
 
     def __init__(self, *, slow: bool) -> None:
         self._slow = slow
+        self.replies = ReplyBudget()
         self.printed_bytes = bytearray()
         self.texts: list[str] = []
 
@@ -50,7 +52,8 @@ class Listener:
         if isinstance(request, Call) and request.server == "root":
             raise UnknownTool("There is no such tool.")
         large = isinstance(request, Call) and request.tool == "large"
-        return {"parts": [{"type": "text", "text": "x" * (1_000_000 if large else 10)}]}
+        async with self.replies.fetching():
+            return {"parts": [{"type": "text", "text": "x" * (1_000_000 if large else 10)}]}
 
     def printed(self, data: bytes) -> None:
         self.printed_bytes += data
@@ -166,7 +169,7 @@ async def _outcome(sandbox: Sandbox, code: str, timeout: float, *, slow: bool = 
     host = Listener(slow=slow)
     outcome = Outcome()
     try:
-        done = await sandbox.run(code, host, timeout)
+        done = await sandbox.run(code, host, timeout, host.replies)
         outcome.value, outcome.error = done.value, done.error
     except LimitExceeded as error:
         outcome.error, outcome.limit = str(error), error.limit

@@ -150,4 +150,90 @@ NEIGHBOURS = [
         """,
         needs="no handles on peers",
     ),
+    Attempt(
+        "many_pipes",
+        "uses up the pipes that all programs of the user have together",
+        """
+        def attempt():
+            ends, children = [], []
+            for _ in range(4):
+                mine, theirs = os.pipe()
+                child = os.fork()
+                if child == 0:
+                    try:
+                        while len(ends) < 240:
+                            ends.append(os.pipe()[0])
+                    finally:
+                        os.write(theirs, b"1")
+                        time.sleep(30)
+                        os._exit(0)
+                children.append(child)
+                os.read(mine, 1)
+            time.sleep(2)
+            for child in children:
+                os.kill(child, 9)
+            return True
+        """,
+        ends="sandbox.processes",
+    ),
+    Attempt(
+        "many_watches",
+        "uses up the descriptors that all programs of the user can wait for together",
+        """
+        import select
+        def attempt():
+            watched = [os.eventfd(0) for _ in range(50)]
+            polls = [select.epoll() for _ in range(180)]
+            for poll in polls:
+                for number in watched:
+                    poll.register(number)
+            time.sleep(2)
+            return True
+        """,
+        ends="sandbox.processes",
+    ),
+    Attempt(
+        "huge_pages",
+        "takes pages that were set aside for another program",
+        """
+        import mmap
+        def attempt():
+            try:
+                return len(mmap.mmap(-1, 2 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)) > 0
+            except OSError as error:
+                if error.errno == errno.ENOMEM and HERE != "workspace":
+                    return "no huge pages"
+                raise
+        """,
+        needs="no huge pages",
+    ),
+    Attempt(
+        "kernel_notifications",
+        "makes a pipe for the kernel's notifications",
+        """
+        def attempt():
+            try:
+                os.pipe2(os.O_EXCL)
+            except OSError as error:
+                if error.errno in (errno.ENOPKG, errno.EINVAL) and HERE != "workspace":
+                    return "no notifications"
+                raise
+            return True
+        """,
+        needs="no notifications",
+    ),
+    Attempt(
+        "crash_handler",
+        "crashes, so that the host starts its crash handler, as root, on memory that the program chose",
+        """
+        import resource
+        def attempt():
+            # With a limit of 1, and no other, the kernel starts none.
+            try:
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            except (OSError, ValueError):
+                pass
+            return resource.getrlimit(resource.RLIMIT_CORE)[0] != 1
+        """,
+    ),
 ]

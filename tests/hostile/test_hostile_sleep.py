@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -24,6 +25,23 @@ def test_nothing_works_in_a_session_that_sleeps(arena: Arena, left: str) -> None
         assert before > 0
         time.sleep(0.5)
         assert _beats(session) == before
+
+
+def test_a_session_does_not_sleep_on_a_hoard(arena: Arena) -> None:
+    """The run is too short to be looked at; what it holds it would hold for hours."""
+    with arena.session() as session:
+        assert session.run("import os\npipes = [os.pipe() for _ in range(100)]").error == ""
+        session.fall_asleep()
+        assert session.sandbox.alive
+    with arena.session() as session:
+        hoard = "import os\nif os.fork() == 0:\n    pipes = [os.pipe() for _ in range(100)]"
+        session.run(f"{hoard}\n    import time; time.sleep(60)\npipes = [os.pipe() for _ in range(100)]")
+        session.arena.wait_for(_ended(session), 10)
+
+
+async def _ended(session: Session) -> None:
+    while session.sandbox.alive:
+        await asyncio.sleep(0.01)
 
 
 def test_a_session_goes_on_after_its_sleep(arena: Arena) -> None:

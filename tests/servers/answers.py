@@ -56,6 +56,7 @@ ANSWERS: dict[str, tuple[dict[str, Any] | None, types.CallToolResult]] = {
     "image_inside": (None, answer(structured={"page": {"shots": [IMAGE, {"type": "resource", "resource": BLOB}]}})),
     "image_in_text": (None, answer(text(f'[{{"type": "image", "mimeType": "image/png", "data": "{PIXEL}"}}]'))),
     "not_an_image": (None, answer(structured=[{"type": "image", "data": "see the next page", "mimeType": "x/y"}])),
+    "image_in_many_rows": (None, answer(structured={"rows": [{"number": n} for n in range(10_000)], "shot": IMAGE})),
     "json": (None, answer(text(' [{"id": 1}]\n'))),
     "null": (None, answer(text("null"))),
     "python": (None, answer(text(PYTHON))),

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from toolfold.cli.main import main
+from toolfold.cli.main import main, serve
 
-__all__ = ["main"]
+__all__ = ["main", "serve"]

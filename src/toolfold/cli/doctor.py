@@ -144,12 +144,12 @@ def _todo(hint: str, source: str, log: Path) -> str:
     return f"{hint} Log: {log}{f'; configured in {source}' if source else ''}".lstrip()
 
 
-async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
+async def _sandbox(fold: Toolfold, log: Callable[[str], None]) -> list[Line]:
     from toolfold.sandbox.choose import choose
 
     try:
         # What holds now, whatever was proved and remembered before.
-        choice = await choose(fold.settings.sandbox, fold.settings.data_dir, live=True, tell=tell)
+        choice = await choose(fold.settings.sandbox, fold.settings.data_dir, live=True, log=log)
         result = await fold.run(_PROBE, timeout=20)
     except ToolfoldError as error:
         return [Line(topic="sandbox", name="no sandbox", state="bad", detail=error.message, todo=error.hint)]
@@ -159,11 +159,11 @@ async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
     best = Line(topic="sandbox", name=choice.backend.name, state="ok", detail=f"{choice.evidence}; {ran}")
     held = "; ".join(f"{what}: {how}" for what, how in choice.walls.items())
     walls = [Line(topic="sandbox", name="held by", state="ok", detail=held)] if held else []
-    stronger = [
-        Line(topic="sandbox", name="a stronger one", state="warning", detail=reason.message, todo=reason.hint)
+    tried = [
+        Line(topic="sandbox", name="tried first", state="warning", detail=reason.message, todo=reason.hint)
         for reason in choice.passed_over
     ]
-    return [best, *walls, *stronger]
+    return [best, *walls, *tried]
 
 
 def _extras(fold: Toolfold) -> list[Line]:

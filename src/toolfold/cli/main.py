@@ -60,6 +60,12 @@ def main() -> None:
         raise SystemExit(1) from None
 
 
+def serve() -> None:
+    """The console script `mcp-code-execution-server`: `toolfold serve`, with the same options."""
+    sys.argv.insert(1, "serve")
+    main()
+
+
 def _first_reason(error: OSError) -> str:
     """What the system said, in one line; copying a tree collects what it said about each file."""
     if isinstance(error, shutil.Error):

@@ -17,7 +17,6 @@ from toolfold.codegen.unions import one_of
 from toolfold.schema import text
 
 WIDTH = 88
-_WIDTH_IN_A_LISTING = 100
 INDENT = "    "
 _SCALARS = {"str": "str", "int": "int", "float": "float", "bool": "bool", "null": "None"}
 _STRINGS = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
@@ -26,7 +25,8 @@ _STRINGS = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
 class Annotations:
     """Writes the annotations of one module and collects the types that it had to name on the way."""
 
-    def __init__(self, taken: Iterable[str], ahead: Set[str], *, exploded: bool) -> None:
+    def __init__(self, taken: Iterable[str], ahead: Set[str], *, exploded: bool, width: int) -> None:
+        """Lines of `width`; where they are not `exploded` they are never broken, and that is an annotation's width."""
         self.definitions: list[str] = []
         """Named types in order, each followed by two empty lines."""
         self.imports: set[str] = set()
@@ -35,6 +35,7 @@ class Annotations:
         self._taken = {name.casefold() for name in (*taken, *ahead)}
         self._ahead = set(ahead)
         self._exploded = exploded
+        self._width = width
         self._inline: dict[str, str] = {}
         self._aliases: dict[Type, str] = {}
 
@@ -96,15 +97,15 @@ class Annotations:
         return expression if self._fits(expression, room) else self._alias(type_, hint)
 
     def _fits(self, expression: str, room: int) -> bool:
-        # A listing breaks no line, so it does not matter where in the line an annotation stands.
-        if not self._exploded:
-            return text.columns(expression) <= _WIDTH_IN_A_LISTING
-        return room + text.columns(expression) <= WIDTH
+        return (room if self._exploded else 0) + text.columns(expression) <= self._width
 
     def _alias(self, type_: Type, hint: str) -> str:
         """The name of a type that is too long where it is used."""
         if type_ in self._aliases:
             return self._aliases[type_]
+        if isinstance(type_, RecordOf | Scalar | Media | Unknown):
+            # A single word, which no formatter breaks however long the line is.
+            return self.shape(type_)
         name = free_name(type_name(hint), self._taken)
         match type_:
             case Choice(values):
@@ -121,9 +122,6 @@ class Annotations:
             case TupleOf(items):
                 inner = self._fitted(one_of(list(items)), hint, text.columns(f'{name}: TypeAlias = "list[]"'))
                 self._define_expression(name, f"list[{inner}]")
-            case _:
-                # A single word, which no formatter breaks however long the line is.
-                return self.shape(type_)
         self._aliases[type_] = name
         return name
 

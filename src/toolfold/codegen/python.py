@@ -54,6 +54,8 @@ class Layout:
     """Characters of the description; None keeps it whole, 0 leaves it out. So for the next two."""
     parameter: int | None = None
     field: int | None = None
+    width: int = WIDTH
+    """Columns of a line, or of an annotation in a line that is not broken; a longer one gets a name."""
     inline: int = 0
     """Columns of an object that is written where it is used, `{"id": int}`; longer ones get a name."""
     most: int | None = None
@@ -100,7 +102,9 @@ class _Writer:
         self._layout = layout
         self._out = PythonTool()
         self._ahead = {record.name for record in interface.records}
-        self._annotations = Annotations({*_RESERVED, function}, self._ahead, exploded=layout.exploded)
+        self._annotations = Annotations(
+            {*_RESERVED, function}, self._ahead, exploded=layout.exploded, width=layout.width
+        )
         types = [*(item.type for item in interface.parameters), interface.result, interface.others or Unknown()]
         types += [item.type for record in interface.records for item in record.fields]
         self._uses = Counter(name for type_ in types for name in records_in(type_))

@@ -11,8 +11,8 @@ from toolfold.definitions import ToolDefinition
 from toolfold.schema import text
 
 # In a listing the first words of a doc decide; `help(tool)` and the module have all of them.
-_SHORT = Layout(exploded=False, description=0, parameter=0, field=0, inline=120)
-_FULL = Layout(exploded=False, description=300, parameter=72, field=50, inline=60)
+_SHORT = Layout(exploded=False, description=0, parameter=0, field=0, width=160, inline=120)
+_FULL = Layout(exploded=False, description=300, parameter=72, field=50, width=100, inline=60)
 
 # A tool beyond any use still has to be shown somehow.
 _BARE = Layout(exploded=False, description=300, parameter=0, field=0, most=100)
@@ -78,7 +78,10 @@ def _decorator(tool: ToolDefinition, renamed: Mapping[str, str]) -> list[str]:
 def server_index(names: ApiNames, server: str, tools: Iterable[ToolDefinition]) -> str:
     """The docstring's lines of a server's package: one per tool."""
     rows = [f"{names.function(server, tool.name)}: {summary(tool, _INDEX_LINE)}".rstrip(": ") for tool in tools]
-    return "\n".join([text.one_line(server, _INDEX_LINE), "", *sorted(rows)])
+    head = text.one_line(server, _INDEX_LINE)
+    if names.server(server) != server:
+        head = f"{head}: from servers.{names.server(server)} import <tool>"
+    return "\n".join([head, "", *sorted(rows)])
 
 
 def catalog_index(names: ApiNames, counts: Mapping[str, int]) -> str:

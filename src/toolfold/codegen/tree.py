@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import py_compile
 import shutil
 import time
 from collections.abc import Generator, Sequence
@@ -33,6 +34,8 @@ from toolfold.schema import text
 _KEPT_VERSIONS = 3
 _STORE = ".trees"
 _LINK = "servers"
+_SHARED = "_call.py"
+_UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH
 _LOCK_SECONDS = 30.0
 """How long a writer waits for another one. One that takes longer has been suspended; both can go on safely."""
 
@@ -133,7 +136,7 @@ def _files(ordered: list[ToolDefinition]) -> _Files:
         own = _digest(" ".join(prints_).encode())
         files |= {f"{module}/{file}": (own, None) for file in ("__init__.py", "__init__.pyi", f"{INDEX}.py")}
     own = _digest(" ".join([generator, *(f"{m} {len(p)}" for m, p in sorted(members.items()))]).encode())
-    for path in ("__init__.py", "__init__.pyi", "_call.py"):
+    for path in ("__init__.py", "__init__.pyi", _SHARED):
         files[path] = (own, None)
     return files
 
@@ -162,6 +165,8 @@ def _build(
                 continue
             content = render.module(names, tool) if tool is not None else _package_file(path, names, by_server)
             (root / path).write_text(content, encoding="utf-8", newline="\n")
+        # Every program that imports a tool imports this, and a sandbox keeps nothing that it compiles.
+        py_compile.compile(str(root / _SHARED), dfile=_SHARED, doraise=True, invalidation_mode=_UNCHECKED)
         manifest = _Manifest({path: own for path, (own, _) in sorted(files.items())})
         _notes(state, home.name).write_bytes(msgspec.json.encode(manifest))
         aside.chmod(0o755)
@@ -176,7 +181,7 @@ def _build(
 
 def _package_file(path: str, names: ApiNames, by_server: dict[str, list[ToolDefinition]]) -> str:
     """The files that are no tool's: indexes, stubs for editors, the shared runtime."""
-    if path == "_call.py":
+    if path == _SHARED:
         return (Path(__file__).parent / "tree_runtime.py").read_text(encoding="utf-8")
     module, _, file = path.rpartition("/")
     if not module:

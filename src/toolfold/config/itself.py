@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 _SELF = "toolfold"
+_COMMANDS = frozenset({_SELF, "mcp-code-execution-server"})
 _LONGEST_LINE = 4_000
 _LONGEST_NAME = 100
 _PYTHON = re.compile(r"(?:python|pypy)w?[\d.]*|pyw?")
@@ -147,4 +148,4 @@ def _stem(word: str) -> str:
 def _is_self(word: str) -> bool:
     """Whether `word` names our program or package: with a folder, an extension, extras or a version."""
     name = _stem(word[-_LONGEST_LINE:])
-    return len(name) <= _LONGEST_NAME and re.sub(r"(\.git)?(\[.*\])?([@:=<>~!].*)?$", "", name) == _SELF
+    return len(name) <= _LONGEST_NAME and re.sub(r"(\.git)?(\[.*\])?([@:=<>~!].*)?$", "", name) in _COMMANDS

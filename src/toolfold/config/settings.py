@@ -85,6 +85,8 @@ class SandboxSettings(_Model):
     """Where programs run and what they may use. Every limit's error names the setting here."""
 
     backend: Backend = "auto"
+    isolation: Literal["shared", "strict"] = "shared"
+    """Whether bubblewrap's sandboxes of one caller are cloned from a zygote, or each is started by itself."""
     timeout: Seconds = 30.0
     """Wall-clock seconds for one run."""
     memory: Size = 512 * 1000**2
@@ -106,6 +108,13 @@ class SandboxSettings(_Model):
     packages: tuple[str, ...] = ()
     image: str = ""
     """For the container backend: an image with a Python of its own, in place of the one made from this Python."""
+
+
+class CallerSettings(_Model):
+    """Somebody who calls over HTTP with a token of their own. Sessions of different callers never meet."""
+
+    token_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """The token's SHA-256 in hex; the token itself is kept by the caller alone."""
 
 
 class Settings(_Model):
@@ -131,5 +140,7 @@ class Settings(_Model):
     """Whether search may use vectors where the extra is installed."""
     security: Literal["low", "standard", "high"] = "standard"
     """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
+    callers: dict[str, CallerSettings] = {}
+    """Who may call over HTTP beside the owner of the gateway, by name."""
     privacy: bool = False
     audit: bool = False

@@ -18,10 +18,11 @@ from toolfold.gateway.streamable import McpEndpoint
 from toolfold.guards.context import LOCAL_CALLER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from toolfold.config.settings import CallerSettings
     from toolfold.fold import Toolfold
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -62,7 +63,9 @@ async def serve_http(
     bound = sock.getsockname()[1]
     server = make_server(fold)
     async with server.lifespan(server) as state:
-        app = Authenticated(_Routes(McpEndpoint(server, _allowed_names(host, bound), state)), token)
+        app = Authenticated(
+            _Routes(McpEndpoint(server, _allowed_names(host, bound), state)), token, fold.settings.callers
+        )
         async with Connections(app, sock):
             started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
             await asyncio.Event().wait()
@@ -95,14 +98,18 @@ def _allowed_names(host: str, port: int) -> TransportSecuritySettings | None:
 
 
 class Authenticated:
-    """Refuses every request without the bearer token. `scope["state"]["caller"]` says whose it was."""
+    """Refuses every request without the owner's bearer token or that of a configured caller.
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    `scope["state"]["caller"]` says whose it was.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, callers: Mapping[str, CallerSettings] | None = None) -> None:
         self._app = app
         self._callers: dict[str, str] | None = None
         if token is not None:
             digest = _digest(token.encode())
             self._callers = {digest: f"token:{digest[:8]}"}
+            self._callers |= {each.token_sha256: name for name, each in (callers or {}).items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from toolfold.codegen.from_schema import Arguments
 from toolfold.definitions import ToolDefinition
 from toolfold.review.finding import Finding
+from toolfold.schema.pointer import lookup
 from toolfold.schema.validation import Validators
 
 _UNKNOWN: Any = object()
@@ -41,18 +42,23 @@ class _Check:
         self._taken = taken
         self._validators = validators
         self._words = sorted(taken.keywords, key=lambda word: taken.keywords[word] not in taken.required)
-        self._given: set[str] = set()
+        self._named: set[str] = set()
         """Wire names."""
+        self._given: set[str] = set()
+        """Those that were not left out with `...`."""
         self._all_known = True
         """Whether the call spells out which arguments are given."""
+        self._any_key = taken.open
+        """Whether the function lets further keys through, for the tool to judge."""
 
     def findings(self) -> Iterator[Finding]:
         args = self._call.args
         if len(args) == 1 and isinstance(args[0], ast.Dict):
             yield from self._one_dict(args[0])
-        elif len(args) == 1 and _kind(args[0]) is _UNKNOWN:
-            # A variable: it may hold all the arguments or the first one.
+        elif len(args) == 1 and not isinstance(args[0], ast.Constant) and _kind(args[0]) in (_UNKNOWN, dict):
+            # It may hold all the arguments or the first one.
             self._all_known = False
+            self._any_key = True
         else:
             yield from self._positional(args)
         yield from self._keywords()
@@ -76,9 +82,12 @@ class _Check:
         for keyword in self._call.keywords:
             if keyword.arg is None:
                 self._all_known = False
-            elif keyword.arg not in self._taken.keywords and not self._taken.open:
-                yield self._unknown(keyword, keyword.arg, self._words, "TypeError")
-            elif self._wire(keyword.arg) in self._given:
+            elif keyword.arg not in self._taken.keywords and (not self._any_key or self._taken.closed):
+                if not _is_left_out(keyword.value):
+                    yield self._unknown(
+                        keyword, keyword.arg, self._words, "ToolError" if self._any_key else "TypeError"
+                    )
+            elif self._wire(keyword.arg) in self._named:
                 message = f"{self._function} got multiple values for argument {keyword.arg!r}."
                 yield Finding(keyword.lineno, keyword.col_offset, "invalid_argument", message, raises="TypeError")
             else:
@@ -86,36 +95,62 @@ class _Check:
 
     def _one_dict(self, node: ast.Dict) -> Iterator[Finding]:
         names = [_text(key) for key in node.keys]
-        wires = {self._wire(name) for name in names}
-        if not all(names) or (not self._is_complete(wires) and self._can_be_first(node)):
-            self._all_known = False
+        means = self._meaning(node, names)
+        if means == "first":
+            yield from self._one(self._words[0], node)
             return
-        for name, key, value in zip(names, node.keys, node.values, strict=True):
-            if self._taken.closed and self._wire(name) not in self._taken.keywords.values():
-                yield self._unknown(key or value, name, list(self._taken.keywords.values()), "ToolError")
-            else:
-                yield from self._one(name, value)
+        self._any_key = True
+        if means != "all":
+            self._all_known = False
+        if means == "unclear":
+            message = f"{self._function}: cannot tell whether the dict is {self._words[0]!r} or all arguments."
+            hint = f"Write {self._function}({self._words[0]}=...)."
+            yield Finding(node.lineno, node.col_offset, "invalid_argument", message, hint, raises="TypeError")
+        if means == "all":
+            for name, key, value in zip(names, node.keys, node.values, strict=True):
+                if self._taken.closed and self._wire(name) not in self._taken.keywords.values():
+                    yield self._unknown(key or value, name, list(self._taken.keywords.values()), "ToolError")
+                else:
+                    yield from self._one(name, value)
+
+    def _meaning(self, node: ast.Dict, names: list[str]) -> Literal["all", "first", "unclear", "unknown"]:
+        """What the only positional argument is; the rule is that of the generated functions."""
+        wires = {self._wire(name) for name in names}
+        by_keyword = {self._wire(keyword.arg) if keyword.arg else "**" for keyword in self._call.keywords}
+        if not all(names) or len(wires) < len(names) or "**" in by_keyword:
+            return "unknown"
+        if self._is_complete(wires) or not self._words:
+            return "all"
+        first, *rest = (self._wire(word) for word in self._words)
+        if first in by_keyword or not self._taken.required.isdisjoint({*rest} - by_keyword):
+            return "all"
+        schema = self._schema(first)
+        if isinstance(schema.get("properties"), dict):
+            fits = {*names}.issuperset(schema.get("required") or ()) and {*names} <= schema["properties"].keys()
+            return "first" if fits else "all"
+        if not schema.keys() <= _HARMLESS:
+            return "unknown"
+        kind = schema.get("type", "object")
+        if "object" not in (cast(list[Any], kind) if isinstance(kind, list) else [kind]):
+            return "all"
+        return "first" if wires.isdisjoint(self._taken.keywords.values()) else "unclear"
 
     def _is_complete(self, wires: set[str]) -> bool:
         """Whether these and the keywords are exactly what the tool takes."""
         given = wires | {self._wire(keyword.arg) for keyword in self._call.keywords if keyword.arg}
         return given.issuperset(self._taken.required) and wires <= set(self._taken.keywords.values())
 
-    def _can_be_first(self, node: ast.Dict) -> bool:
-        """Whether the dict may be the value of the first parameter."""
-        if not self._words:
-            return False
-        first, *rest = (self._wire(word) for word in self._words)
-        by_keyword = {self._wire(keyword.arg) if keyword.arg else "**" for keyword in self._call.keywords}
-        if first in by_keyword or (
-            "**" not in by_keyword and not self._taken.required.isdisjoint({*rest} - by_keyword)
-        ):
-            return False
-        value = _literal(node)
-        kind_only = value is _UNKNOWN
-        return not self._validators.problems_with(self._tool, first, {} if kind_only else value, kind_only=kind_only)
+    def _schema(self, wire: str) -> dict[str, Any]:
+        """What the tool says about an argument, through a plain reference."""
+        document = self._tool.input_schema
+        properties = document.get("properties")
+        node: Any = cast(dict[str, Any], properties).get(wire) if isinstance(properties, dict) else None
+        if isinstance(node, dict) and isinstance(target := cast(dict[str, Any], node).get("$ref"), str):
+            node = lookup(target, document)
+        return cast(dict[str, Any], node) if isinstance(node, dict) else {}
 
     def _one(self, word: str, value: ast.expr) -> Iterator[Finding]:
+        self._named.add(self._wire(word))
         if not _is_left_out(value):
             self._given.add(self._wire(word))
             yield from _value(value, self._wire(word), self._function, self._tool, self._validators)

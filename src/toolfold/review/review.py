@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import islice
 
 from toolfold.codegen.from_schema import Arguments, arguments
-from toolfold.codegen.names import ApiNames
+from toolfold.codegen.names import INDEX, ApiNames
 from toolfold.definitions import ToolDefinition
 from toolfold.review import calls, source
 from toolfold.review.finding import Code, Finding
-from toolfold.review.program import CATCHES, CONDITION, Call, Imported, Program, Scope, read
+from toolfold.review.program import CATCHES, CONDITION, Call, Import, Imported, Program, Scope, read
 from toolfold.schema.large import uncollected
 from toolfold.schema.validation import Validators
 
@@ -30,7 +31,7 @@ _OWN_COROUTINES = frozenset(
     {Imported(module, name) for module in ("toolfold", "client") for name in ("call_mcp_tool",)}
     | {Imported("toolfold", name) for name in ("read_resource", "get_prompt")}
 )
-# What takes calls that have not been awaited, and what they are to it.
+# What takes calls that have not been awaited.
 _TAKE_CALLS = frozenset(Imported("asyncio", name) for name in ("gather", "create_task", "wait_for", "run"))
 _ASKING = ("hasattr", "getattr", "dir")
 _IMPORT = re.compile(
@@ -108,47 +109,53 @@ class _Reviewer:
         self._arguments: dict[tuple[str, str], Arguments] = {}
 
     def findings(self) -> Iterator[Finding]:
-        for item in self._program.imports:
-            if not item.around & CONDITION and not self._may_be_caught(item.scope, "ImportError"):
-                yield from self._import(item.bound, item.node)
+        """In any order, but never more of a kind than are shown: a hint may cost more than the rest of the review."""
+        yield from islice(self._imports(), _MOST_FINDINGS)
         if self._program.dynamic:
             return
-        coroutines: dict[int, str] = {}
+        tools: list[tuple[Call, Imported]] = []
         takers: list[tuple[Call, Imported]] = []
+        coroutines: dict[int, str] = {}
         for call in self._program.calls:
             meant = self._meant(call.node.func, call.scope)
             if meant is None:
                 continue
             if meant in _TAKE_CALLS:
                 takers.append((call, meant))
-            elif meant in _OWN_COROUTINES:
-                coroutines[id(call.node)] = meant.name
-                yield from self._awaited(call, meant.name)
-            elif meant.module.startswith("servers"):
-                yield from self._call(call, meant, coroutines)
-        yield from self._kept(coroutines)
-        for call, meant in takers:
-            yield from self._takes_calls(call, meant.name, coroutines)
+            elif meant in _OWN_COROUTINES or meant.module.startswith("servers"):
+                tools.append((call, meant))
+                if meant in _OWN_COROUTINES or self._names.resolve(*_module_and_name(meant)):
+                    coroutines[id(call.node)] = meant.name
+        for kind in (self._calls(tools), self._kept(coroutines), self._taken_calls(takers, coroutines)):
+            yield from islice(kind, _MOST_FINDINGS)
 
-    def _call(self, call: Call, meant: Imported, coroutines: dict[int, str]) -> Iterator[Finding]:
+    def _imports(self) -> Iterator[Finding]:
+        for item in sorted(self._program.imports, key=_position):
+            if not item.around & CONDITION and not self._may_be_caught(item.scope, "ImportError"):
+                yield from self._import(item.bound, item.node)
+
+    def _calls(self, tools: list[tuple[Call, Imported]]) -> Iterator[Finding]:
+        for call, meant in sorted(tools, key=lambda item: _position(item[0])):
+            yield from self._call(call, meant)
+
+    def _call(self, call: Call, meant: Imported) -> Iterator[Finding]:
         module, function = _module_and_name(meant)
         found = self._names.resolve(module, function)
         definition = self._tool(*found) if found else None
         if definition is not None:
-            coroutines[id(call.node)] = meant.name
             checked = calls.check(call.node, meant.name, definition, self._taken(definition), self._validators)
             yield from (replace(finding, tool=found) for finding in self._uncaught(call, checked))
-            yield from self._awaited(call, meant.name)
-        elif found is None and module and function[0] != "_" and isinstance(call.node.func, ast.Attribute):
-            if self._asks:
-                return
+        if found is not None or meant in _OWN_COROUTINES:
+            if self._is_misused(call.node, call.scope):
+                yield _not_awaited(call.node, meant.name, call.scope)
+        elif module and function[0] != "_" and isinstance(call.node.func, ast.Attribute) and not self._asks:
             yield from self._uncaught(call, self._import(Imported(f"servers.{module}", function), call.node))
 
     def _uncaught(self, call: Call, findings: Iterator[Finding]) -> Iterator[Finding]:
         """Those that the program is not prepared for."""
         for finding in findings:
-            raised = finding.raises or "AttributeError"
-            if not call.around & CATCHES[raised] and not self._may_be_caught(call.scope, raised):
+            caught = call.around & CATCHES[finding.raises] or self._may_be_caught(call.scope, finding.raises)
+            if not caught:
                 yield finding
 
     def _may_be_caught(self, scope: Scope, raised: str) -> bool:
@@ -156,7 +163,7 @@ class _Reviewer:
         if not self._program.catches & CATCHES[raised]:
             return False
         return any(
-            function.is_opaque or function.name in self._tried or self._is_passed_on(function.name)
+            function.is_opaque or function.name in self._tried or function.name in self._passed_on
             for function in scope.functions()
         )
 
@@ -168,42 +175,45 @@ class _Reviewer:
     @cached_property
     def _tried(self) -> set[str]:
         """Names that are used inside a `try`, and those that the functions of these names use."""
-        tried = set(self._program.tried)
-        while True:
-            more = {
-                name
-                for name, loads in self._program.loads.items()
-                if name not in tried and any(f.name in tried for _, scope in loads for f in scope.functions())
-            }
-            if not more:
-                return tried
-            tried |= more
+        uses: dict[str, set[str]] = {}
+        for name, loads in self._program.loads.items():
+            for function in {function.name for _, scope in loads for function in scope.functions()}:
+                uses.setdefault(function, set()).add(name)
+        tried: set[str] = set()
+        pending = list(self._program.tried)
+        while pending:
+            name = pending.pop()
+            if name not in tried:
+                tried.add(name)
+                pending += uses.get(name, ())
+        return tried
 
-    def _is_passed_on(self, name: str) -> bool:
-        """Whether the function is used otherwise than by calling it."""
+    @cached_property
+    def _passed_on(self) -> set[str]:
+        """Names that are used otherwise than by calling them."""
         called = {id(call.node.func) for call in self._program.calls}
-        return any(id(node) not in called for node, _ in self._program.loads.get(name, ()))
+        loads = self._program.loads.items()
+        return {name for name, places in loads if any(id(node) not in called for node, _ in places)}
+
+    def _taken_calls(self, takers: list[tuple[Call, Imported]], coroutines: dict[int, str]) -> Iterator[Finding]:
+        """`asyncio.gather(await tool(...))` and `await asyncio.run(...)`, which fail after the tool has run."""
+        for call, meant in sorted(takers, key=lambda item: _position(item[0])):
+            yield from self._uncaught(call, self._takes_calls(call, meant.name, coroutines))
 
     def _takes_calls(self, call: Call, name: str, coroutines: dict[int, str]) -> Iterator[Finding]:
-        """`asyncio.gather(await tool(...))`, and `await asyncio.run(...)`: found out after the tool has run."""
+        for part in _parts(call.node.args):
+            tool = coroutines.get(id(part.value), "") if isinstance(part, ast.Await) else ""
+            if tool:
+                message = f"asyncio.{name}(...) takes the call itself, not its result."
+                hint = f"Write `{tool}(...)` without `await` in it."
+                yield _at(part, "invalid_argument", message, hint, "TypeError")
         awaited = self._program.uses.get(id(call.node))
-        for value in call.node.args:
-            inner = value.value if isinstance(value, ast.Starred) else value
-            parts = (
-                [inner.elt] if isinstance(inner, ast.ListComp | ast.GeneratorExp) else getattr(inner, "elts", [inner])
-            )
-            for part in parts:
-                tool = coroutines.get(id(part.value), "") if isinstance(part, ast.Await) else ""
-                if tool:
-                    message = f"asyncio.{name}(...) takes the call itself, not its result."
-                    hint = f"Write `{tool}(...)` without `await` in it."
-                    yield Finding(part.lineno, part.col_offset, "invalid_argument", message, hint)
         main = call.node.args[0].func if call.node.args and isinstance(call.node.args[0], ast.Call) else None
         own = self._program.functions.get(main.id, []) if isinstance(main, ast.Name) else []
         if name == "run" and awaited is not None and awaited.how == "awaited" and len(own) == 1 and not own[0].returns:
             message = f"asyncio.run(...) has run {own[0].name}() when it returns, so there is nothing to await."
             hint = f"Write `await {own[0].name}()` or `asyncio.run({own[0].name}())`."
-            yield Finding(call.node.lineno, call.node.col_offset, "invalid_argument", message, hint)
+            yield _at(call.node, "invalid_argument", message, hint, "TypeError")
 
     def _taken(self, definition: ToolDefinition) -> Arguments:
         key = (definition.server, definition.name)
@@ -217,6 +227,8 @@ class _Reviewer:
         parts = [*bound.module.split("."), *([bound.name] if bound.name else [])]
         if parts[0] != "servers" or len(parts) < 2 or parts[1] == "*" or parts[1].startswith("_"):
             return
+        if parts[2:3] == [INDEX]:
+            del parts[2]
         module, function = parts[1], parts[2] if len(parts) > 2 else ""
         server = self._names.behind(module)
         if server is None:
@@ -258,13 +270,9 @@ class _Reviewer:
 
     # --- coroutines that nobody awaits
 
-    def _awaited(self, call: Call, name: str) -> Iterator[Finding]:
-        if self._is_misused(call.node, call.scope):
-            yield _not_awaited(call.node, name, call.scope)
-
     def _kept(self, coroutines: dict[int, str]) -> Iterator[Finding]:
         """`issue = create_issue(...)` and then only `issue["id"]`."""
-        for item in self._program.assigned:
+        for item in sorted(self._program.assigned, key=lambda item: item.call.lineno):
             name = coroutines.get(id(item.call))
             if name is None or len(item.scope.names.get(item.name, ())) != 1:
                 continue
@@ -282,8 +290,22 @@ class _Reviewer:
         return use.how == "read" or scope.owner(use.builtin) is None
 
 
-def _at(node: ast.stmt | ast.expr, code: Code, message: str, hint: str) -> Finding:
-    return Finding(node.lineno, node.col_offset, code, message, hint)
+def _position(item: Import | Call) -> tuple[int, int]:
+    return item.node.lineno, item.node.col_offset
+
+
+def _parts(arguments: list[ast.expr]) -> Iterator[ast.expr]:
+    """Each argument, or each element of one that is a list or unpacked."""
+    for argument in arguments:
+        inner = argument.value if isinstance(argument, ast.Starred) else argument
+        if isinstance(inner, ast.ListComp | ast.GeneratorExp):
+            yield inner.elt
+        else:
+            yield from inner.elts if isinstance(inner, ast.List | ast.Tuple) else [inner]
+
+
+def _at(node: ast.stmt | ast.expr, code: Code, message: str, hint: str, raises: str = "AttributeError") -> Finding:
+    return Finding(node.lineno, node.col_offset, code, message, hint, raises=raises)
 
 
 def _not_awaited(call: ast.Call, name: str, scope: Scope) -> Finding:

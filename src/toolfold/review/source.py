@@ -17,8 +17,9 @@ from typing import Any, cast
 
 # Annotations are not evaluated: a forgotten `from typing import List` is no reason to fail.
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
-_FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*[\w.+-]*\s*")
-_TILDES = re.compile(r"\s*~{3,}\s*(?:py\w*)?[^\S\n]*(?=\n|$)", re.IGNORECASE)
+# Of a line without the space around it.
+_FENCE = re.compile(r"(?:`{3,}|~{3,})[ \t]*[\w.+-]*")
+_TILDES = re.compile(r"~{3,}[ \t]*(?:py\w*)?", re.IGNORECASE)
 _MOST_REPAIRS = 4
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _COMPOUND = frozenset(
@@ -33,8 +34,10 @@ def parse(code: str, filename: str) -> tuple[ast.Module, str]:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     # `~~~python` would be an expression.
-    if "~~~" in text and (found := _TILDES.match(text)):
-        text = "\n" * found[0].count("\n") + text[found.end() :]
+    if (begin := text.lstrip()).startswith("~~~"):
+        first, newline, rest = begin.partition("\n")
+        if _TILDES.fullmatch(first.strip()):
+            text = f"{text[: len(text) - len(begin)]}{newline}{rest}"
     for _ in range(_MOST_REPAIRS):
         try:
             return ast.parse(text, filename), text
@@ -51,7 +54,7 @@ def _repaired(text: str, error: SyntaxError) -> str | None:
     lines = text.split("\n")
     number = (error.lineno or 1) - 1
     line = lines[number] if number < len(lines) else ""
-    if _FENCE.fullmatch(line):
+    if _FENCE.fullmatch(line.strip()):
         lines[number] = ""
     elif line.rstrip().endswith("```") and not "".join(lines[number + 1 :]).strip():
         lines[number] = line.rstrip().rstrip("`")
@@ -161,7 +164,7 @@ def hint(error: SyntaxError, code: str) -> str:
     if line.startswith(("!", "%")):
         return "There is no shell and no notebook here; write Python only."
     # Words before the first fence.
-    begins = next((number for number, other in enumerate(code.split("\n"), 1) if _FENCE.fullmatch(other)), 0)
+    begins = next((number for number, other in enumerate(code.split("\n"), 1) if _FENCE.fullmatch(other.strip())), 0)
     if (error.lineno or 1) < begins:
         return "Send only the program, without Markdown or text around it."
     return ""

@@ -11,6 +11,7 @@ import platform
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,7 +20,10 @@ from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.container import engine
 from toolfold.sandbox.packages import install
 from toolfold.sandbox.probe import prove
-from toolfold.sandbox.protocol import Backend, Tell, to_nobody
+from toolfold.sandbox.protocol import Backend, Log, no_log
+
+if TYPE_CHECKING:
+    from toolfold.sandbox.runtime import Runtime
 
 _PROOFS = "sandbox-proofs.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -46,41 +50,44 @@ class Choice:
     evidence: str
     """What was proved, in one line."""
     passed_over: tuple[SandboxUnavailable, ...] = ()
-    """Why each stronger backend was not taken."""
+    """Why each backend that comes before it in the order was not taken."""
     walls: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-Opener = Callable[[SandboxSettings, Path, Tell], Awaitable[Candidate]]
+Opener = Callable[[SandboxSettings, Path, Log], Awaitable[Candidate]]
 
 
-async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = False, tell: Tell = to_nobody) -> Choice:
+async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = False, log: Log = no_log) -> Choice:
     """The configured backend, or for `auto` the strongest one here, proved by a hostile probe.
 
     A proof is remembered for this boot, kernel, backend and runtime; `live` probes whatever is remembered.
-    `tell` hears of what takes long and is done once: packages that are installed, an image that is made.
+    `log` is given what takes long and is done once: packages that are installed, an image that is made.
     Raises SandboxUnavailable, with the command that would fix it, when none holds.
     """
     known = backends()
     names = list(known) if settings.backend == "auto" else [settings.backend]
     refused: list[SandboxUnavailable] = []
     for opener in itertools.chain.from_iterable(known[name] for name in names):
+        if opener is zygote and settings.isolation == "strict":
+            continue
         try:
-            candidate = await opener(settings, data_dir, tell)
+            candidate = await opener(settings, data_dir, log)
             evidence = await _proved(candidate, data_dir, live=live)
         except SandboxUnavailable as error:
-            refused.append(error)
+            # What both ways to bubblewrap lack is told once.
+            refused += [error] if error.message not in {other.message for other in refused} else []
             continue
         return Choice(candidate.backend, evidence, tuple(refused), candidate.walls)
     if len(refused) == 1:
         raise refused[0]
     reasons = " ".join(f"({number}) {error.message}" for number, error in enumerate(refused, start=1))
     fix = next((error.hint for error in refused if error.hint), "")
-    raise SandboxUnavailable(f"No sandbox holds here, so no program will be run. {reasons}", hint=fix)
+    raise SandboxUnavailable(f"No working sandbox was found, so no program will be run. {reasons}", hint=fix)
 
 
 def backends() -> dict[str, list[Opener]]:
-    """The ways to each backend by its name in the settings, the strongest first."""
-    return {"bubblewrap": [bubblewrap], "container": [podman, docker], "monty": [monty]}
+    """The ways to each backend by its name in the settings, in the order in which they are tried."""
+    return {"bubblewrap": [zygote, bubblewrap], "container": [podman, docker], "monty": [monty]}
 
 
 async def _proved(candidate: Candidate, data_dir: Path, *, live: bool) -> str:
@@ -124,27 +131,33 @@ def _remember(path: Path, key: str, evidence: str) -> None:
         temporary.replace(path)
 
 
-async def bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
-    return await asyncio.to_thread(_find_bubblewrap, settings, data_dir, tell)
+async def zygote(settings: SandboxSettings, data_dir: Path, log: Log = no_log) -> Candidate:
+    """bubblewrap around a zygote: sandboxes are cloned, so they share what SECURITY.md says."""
+    return await asyncio.to_thread(_find_zygote, settings, data_dir, log)
 
 
-async def podman(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
-    return await _container("podman", settings, data_dir, tell)
+async def bubblewrap(settings: SandboxSettings, data_dir: Path, log: Log = no_log) -> Candidate:
+    """One bubblewrap for each sandbox."""
+    return await asyncio.to_thread(_find_bubblewrap, settings, data_dir, log)
 
 
-async def docker(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
-    return await _container("docker", settings, data_dir, tell)
+async def podman(settings: SandboxSettings, data_dir: Path, log: Log = no_log) -> Candidate:
+    return await _container("podman", settings, data_dir, log)
 
 
-async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
+async def docker(settings: SandboxSettings, data_dir: Path, log: Log = no_log) -> Candidate:
+    return await _container("docker", settings, data_dir, log)
+
+
+async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Path, log: Log) -> Candidate:
     from toolfold.sandbox.container.backend import open_container
 
     if settings.image and settings.packages:
         message = "`sandbox.packages` are for this Python, and `sandbox.image` brings another one."
         raise SandboxUnavailable(message, hint="Put the packages into the image, or leave one of the two out.")
     found = await engine.find_engine(name)
-    packages = await asyncio.to_thread(install, settings.packages, data_dir, tell)
-    backend = await open_container(settings, found, data_dir, packages, tell)
+    packages = await asyncio.to_thread(install, settings.packages, data_dir, log)
+    backend = await open_container(settings, found, data_dir, packages, log)
 
     async def title() -> str:
         return found.title
@@ -154,7 +167,7 @@ async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Pat
     return Candidate(backend, title, backend.identity, walls=walls)
 
 
-async def monty(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
+async def monty(settings: SandboxSettings, data_dir: Path, log: Log = no_log) -> Candidate:
     from toolfold.sandbox.monty.backend import PROBE, Monty, find_monty
 
     binary, version = find_monty()
@@ -165,8 +178,31 @@ async def monty(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobod
     return Candidate(Monty(settings, binary), title, f"{binary} {version}", PROBE)
 
 
-def _find_bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
-    from toolfold.sandbox.bubblewrap.backend import Bubblewrap, find_bwrap
+def _find_zygote(settings: SandboxSettings, data_dir: Path, log: Log) -> Candidate:
+    from toolfold.sandbox.zygote.backend import Zygotes
+
+    runtime, bwrap, packages, title, identity = _parts(settings, data_dir, log)
+    backend = Zygotes(settings, runtime, bwrap, packages)
+
+    async def named() -> str:
+        return f"{await title()}, cloned from a zygote"
+
+    return Candidate(backend, named, identity, walls=backend.walls)
+
+
+def _find_bubblewrap(settings: SandboxSettings, data_dir: Path, log: Log) -> Candidate:
+    from toolfold.sandbox.bubblewrap.backend import Bubblewrap
+
+    runtime, bwrap, packages, title, identity = _parts(settings, data_dir, log)
+    backend = Bubblewrap(settings, runtime, bwrap, packages)
+    return Candidate(backend, title, identity, walls=backend.walls)
+
+
+def _parts(
+    settings: SandboxSettings, data_dir: Path, log: Log
+) -> tuple[Runtime, Path, tuple[Path, ...], Callable[[], Awaitable[str]], str]:
+    """What bubblewrap needs, its title and its identity."""
+    from toolfold.sandbox.bubblewrap.launcher import find_bwrap
     from toolfold.sandbox.bubblewrap.obstacles import bubblewrap_version
     from toolfold.sandbox.runtime import prepare
 
@@ -174,11 +210,10 @@ def _find_bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell) -> C
         raise SandboxUnavailable(f"bubblewrap exists on Linux only; this is {platform.system()}.")
     bwrap = find_bwrap()
     runtime = prepare(data_dir)
+    packages = install(settings.packages, data_dir, log)
     stat = bwrap.stat()
-    backend = Bubblewrap(settings, runtime, bwrap, install(settings.packages, data_dir, tell))
-    return Candidate(
-        backend,
-        lambda: asyncio.to_thread(lambda: f"bubblewrap {bubblewrap_version(bwrap)}"),
-        f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root}",
-        walls=backend.walls,
-    )
+
+    async def title() -> str:
+        return f"bubblewrap {await asyncio.to_thread(bubblewrap_version, bwrap)}"
+
+    return runtime, bwrap, packages, title, f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root}"

@@ -7,14 +7,15 @@ import contextlib
 import os
 import time
 from collections import deque
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable, ToolfoldError
-from toolfold.sandbox.protocol import Backend, SessionHome
+from toolfold.sandbox.protocol import Backend, Cell, SeparatesOwners, SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 
 _GRACE = 0.03
@@ -57,12 +58,16 @@ class Pool:
     `statistics` is current at any time. A burst larger than the pool stands in line, first come, first served.
     """
 
-    def __init__(self, backend: Backend, api: Path, homes: HomeKeeper, settings: SandboxSettings) -> None:
+    def __init__(
+        self, backend: Backend, api: Path, homes: HomeKeeper, settings: SandboxSettings, owner: str = ""
+    ) -> None:
         self._backend = backend
         self._api = api
         self._homes = homes
         self._settings = settings
-        self._size = min(settings.pool, max(1, _free_memory() // _SHARE // _EACH))
+        self._owner = owner
+        worth = getattr(backend, "warm", settings.pool)
+        self._size = min(settings.pool, worth, max(1, _free_memory() // _SHARE // _EACH))
         # More starts at once than cores only make each of them slower.
         self._at_once = max(2, os.cpu_count() or 2)
         self._starts = asyncio.Semaphore(self._at_once)
@@ -98,6 +103,11 @@ class Pool:
                 while pending := self._starting | self._closing | {self.discard(each) for each in self._unended()}:
                     await asyncio.wait(pending)
         self._removals.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing but waiting sandboxes is there."""
+        return not self._line and len(self._owned) == len(self._warm)
 
     @property
     def waiting(self) -> int:
@@ -241,10 +251,15 @@ class Pool:
 
     async def _start(self, home: SessionHome, *, empty: bool) -> Sandbox:
         async with self._starts:
-            sandbox = await Sandbox.start(self._backend.start(home, self._api), home, self._settings, empty=empty)
+            sandbox = await Sandbox.start(self._begin(home), home, self._settings, empty=empty)
         self._owned.add(sandbox)
         self._count()
         return sandbox
+
+    def _begin(self, home: SessionHome) -> Awaitable[Cell]:
+        if self._owner and isinstance(self._backend, SeparatesOwners):
+            return cast("SeparatesOwners", self._backend).start(home, self._api, self._owner)
+        return self._backend.start(home, self._api)
 
     def _offer(self, sandbox: Sandbox) -> None:
         """Give a fresh sandbox to whoever is first in line, or let it wait."""

@@ -20,7 +20,7 @@ from typing import Any, cast
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import ProgramError, SandboxDied, SandboxUnavailable
 from toolfold.sandbox.frames import Request
-from toolfold.sandbox.protocol import Backend, SessionHome
+from toolfold.sandbox.protocol import Backend, Closable, SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 
 _SECONDS = 20.0
@@ -103,7 +103,11 @@ async def prove(backend: Backend, data_dir: Path, *, title: str, program: str = 
     """
     with _Baits(data_dir) as baits:
         code = f"BAITS = {baits.described()!r}\n{program or _PROGRAM}"
-        seen = await _run(backend, baits.home, baits.api, code, title)
+        try:
+            seen = await _run(backend, baits.home, baits.api, code, title)
+        finally:
+            if isinstance(backend, Closable):
+                await backend.close()
         problems = [*_problems(seen, strict=not program), *baits.problems()]
     if problems:
         raise SandboxUnavailable(f"{title} does not hold: the probe {', '.join(problems)}.")

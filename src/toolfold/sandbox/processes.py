@@ -4,19 +4,51 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
+import threading
+import time
+from collections.abc import Generator
 from dataclasses import dataclass
 
+from toolfold.errors import LimitExceeded
 from toolfold.sandbox.walls.cgroup import Freezer
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ROUNDS = 100
+NO_CORE = 1
+"""RLIMIT_CORE. With 0 no file is written, but a crash starts the host's crash handler, as root; with 1 it does not."""
+PIPES_PER_PROCESS = 4
+"""So many pipes and epoll instances are allowed for each process that is."""
+_HOARD_LOOK = 0.5
+"""Seconds between looks at what a running program hoards."""
 _INODE = 1024
 """Bytes of kernel memory that one more file in a temporary folder costs, roughly."""
 _FEW_SOCKETS = 64
 _IN_A_SOCKET = 320_000
 """Bytes of kernel memory that what was sent to a socket, and not read, can take: half more than the usual buffer."""
+
+
+_starting = threading.Lock()
+
+
+@contextlib.contextmanager
+def no_core() -> Generator[None]:
+    """What is started meanwhile inherits `NO_CORE`, which the sandbox's filter keeps it from changing.
+
+    As root we may not set it for a process that is somebody else already, so it is ours for that moment.
+    """
+    with _starting:
+        soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        if hard == 0:
+            yield
+            return
+        resource.setrlimit(resource.RLIMIT_CORE, (NO_CORE, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
 @dataclass(frozen=True)
@@ -55,6 +87,22 @@ class Processes:
             memory = sum(_proportional(pid) for pid in pids)
         return Use(memory + elsewhere, cpu, len(pids))
 
+    def hoarded(self, enough: int) -> int:
+        """Pipes and epoll instances that it holds open: the kernel counts both against all programs of the user.
+
+        Counted exactly only when it may be more than `enough`. One epoll instance for each process is free.
+        """
+        pids = self.pids()
+        if sum(map(_open_descriptors, pids)) <= enough:
+            return 0
+        pipes: set[str] = set()
+        polls = 0
+        for pid in pids:
+            targets = _targets(pid)
+            pipes.update(target for target in targets if target.startswith("pipe:"))
+            polls += max(0, targets.count("anon_inode:[eventpoll]") - 1)
+        return len(pipes) + polls
+
     def stop(self) -> None:
         """Make every process stand still. One that stands still starts no other, so this ends."""
         stopped: set[int] = set()
@@ -90,6 +138,31 @@ class Processes:
                 os.close(handle)
 
 
+class Hoards:
+    """Whether a program hoards what all programs of its user share. Looking costs more than other limits do, so it is
+    done now and then, and always before the program sleeps: what it holds then it may hold for hours."""
+
+    def __init__(self, processes: Processes, sleep: Sleep, most: int) -> None:
+        self._processes = processes
+        self._sleep = sleep
+        self._most = most
+        self._next = 0.0
+
+    def begin(self) -> None:
+        """A run begins: a short one is looked at when it sleeps."""
+        self._next = time.monotonic() + _HOARD_LOOK
+
+    def exceeded(self) -> LimitExceeded | None:
+        now = time.monotonic()
+        if now < self._next and not self._sleep.paused:
+            return None
+        self._next = now + _HOARD_LOOK
+        if self._processes.hoarded(self._most) <= self._most:
+            return None
+        message = f"The program and everything it started hold more than {self._most:,} pipes and epoll instances open."
+        return LimitExceeded(message, limit="sandbox.processes", hint="Close those that are no longer needed.")
+
+
 class Sleep:
     """Between runs nothing in a sandbox works. That is held from outside: by a freezer where there is one.
 
@@ -100,13 +173,13 @@ class Sleep:
     def __init__(self, processes: Processes, freezer: Freezer | None) -> None:
         self._processes = processes
         self._freezer = freezer
-        self._paused = False
+        self.paused = False
         self._seen: dict[str, tuple[bytes, bytes]] | None = None
 
     def pause(self) -> None:
-        if self._paused:
+        if self.paused:
             return
-        self._paused = True
+        self.paused = True
         self._seen = None
         if self._freezer is not None:
             self._freezer.freeze()
@@ -114,9 +187,9 @@ class Sleep:
             self._processes.stop()
 
     def resume(self) -> None:
-        if not self._paused:
+        if not self.paused:
             return
-        self._paused = False
+        self.paused = False
         if self._freezer is not None:
             self._freezer.thaw()
         else:
@@ -124,7 +197,7 @@ class Sleep:
 
     def still(self) -> bool:
         """Whether everything stands still, and has done so since this was first true."""
-        if not self._paused:
+        if not self.paused:
             return False
         if self._freezer is not None:
             return self._freezer.frozen()
@@ -170,6 +243,23 @@ def _children(pid: int) -> list[int]:
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - the same
             with contextlib.suppress(OSError):
                 found += map(int, read_small(f"/proc/{pid}/task/{thread}/children").split())
+    return found
+
+
+def _open_descriptors(pid: int) -> int:
+    try:
+        # The folder's size is their number since Linux 6.2, and 0 before.
+        return os.stat(f"/proc/{pid}/fd").st_size or len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH116, PTH208
+    except OSError:
+        return 0
+
+
+def _targets(pid: int) -> list[str]:
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"/proc/{pid}/fd/{number}"))  # noqa: PTH115
     return found
 
 

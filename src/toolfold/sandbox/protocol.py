@@ -13,12 +13,12 @@ from toolfold.errors import LimitExceeded
 GUEST_HOME = "/agent"
 """The program's working directory: servers/ (read-only), skills/ and workspace/."""
 
-Tell = Callable[[str], None]
-"""Hears, from any thread, of set-up that takes long."""
+Log = Callable[[str], None]
+"""Called, from any thread, with a line about set-up that takes long."""
 
 
-def to_nobody(text: str) -> None:
-    """A `Tell` that keeps it to itself."""
+def no_log(text: str) -> None:
+    """A `Log` for callers who are not interested."""
 
 
 @dataclass(frozen=True)
@@ -83,4 +83,23 @@ class Backend(Protocol):
 
     async def start(self, home: SessionHome, api: Path) -> Cell:
         """Start a guest that sees `home`, and the API tree in the folder `api`, and nothing else."""
+        ...
+
+
+@runtime_checkable
+class SeparatesOwners(Protocol):
+    """A backend whose cells have something in common, and that keeps those of different owners apart."""
+
+    warm: int
+    """Sandboxes that are worth keeping ready."""
+
+    async def start(self, home: SessionHome, api: Path, owner: str = "") -> Cell: ...
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """A backend that keeps something between cells. It may be used again after it was closed."""
+
+    async def close(self) -> None:
+        """End what it keeps, and every cell that is left."""
         ...

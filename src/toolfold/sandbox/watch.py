@@ -114,8 +114,10 @@ class Watch:
         broken: ToolfoldError | None = None
         if not await self._until_still(supervised):
             broken = SandboxDied("the program went on working after its end.")
-        elif self._watching and self._quota.unsure(self._pids):
-            broken = await asyncio.to_thread(self._quota.measure, self._pids)
+        elif self._watching:
+            broken = supervised.exceeded()
+            if broken is None and self._quota.unsure(self._pids):
+                broken = await asyncio.to_thread(self._quota.measure, self._pids)
         self._quota.sleep()
         if broken is not None:
             self._on_broken(broken)

@@ -62,6 +62,8 @@ class Validators:
         key = (tool.server, tool.name, side)
         kept = self._checks.get(key)
         if kept is not None and (kept[0] is schema or kept[0] == schema):
+            # The same object will be asked about again before this call is over.
+            self._checks[key] = (schema, kept[1])
             self._checks.move_to_end(key)
             return kept[1]
         check = _Check(schema, "argument" if side == "arguments" else "key")

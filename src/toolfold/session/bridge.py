@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,7 @@ from toolfold.upstream.fleet import Fleet
 _PROGRESS_CHARS = 500
 _LONG = 4096
 """Characters from which a text is sent beside its frame and not in it."""
+_MEDIA_KEY = re.compile(rb'"(?:mimeType|blob)"')
 _CHECKED = 256 * 1024
 """Bytes up to which a result is compared with what its tool declares."""
 
@@ -85,7 +87,7 @@ class Bridge:
                 return {**answer, "server": tool.server, "tool": tool.name}
             case Search(query=query, detail=detail, limit=limit, server=server):
                 level = cast("Detail", detail)
-                async with self._thinking:
+                async with self._thinking, self.replies.fetching():
                     found = await self._world.search(query, detail=level, limit=limit, server=server or None)
                     if query.strip():
                         return {"hits": await asyncio.to_thread(found.rows), "text": found.text}
@@ -130,12 +132,18 @@ class Bridge:
         answer: dict[str, Any] = {"parts": blobs, "structured": result.structured, "has_structured": True}
         if unwrapped(tool.output_schema) is not None:
             answer["wrapped"] = True
-        if blobs or self._world.validators.may_hold_media(tool):
+        if blobs or self._may_hold_media(tool, result.structured):
             answer["media"] = True
         warning = self._mismatch(tool, result.structured) if tool.output_schema else None
         if warning:
             answer["warning"] = warning
         return answer
+
+    def _may_hold_media(self, tool: ToolDefinition, structured: Any) -> bool:
+        """Whether the guest has to look for images and other bytes in it. A large result is searched for their keys."""
+        if not self._world.validators.may_hold_media(tool):
+            return False
+        return not isinstance(structured, msgspec.Raw) or _MEDIA_KEY.search(memoryview(structured)) is not None
 
     def _mismatch(self, tool: ToolDefinition, structured: Any) -> str | None:
         """A warning when a result is not what the tool declares. What would take long to check is taken as it is."""

@@ -19,10 +19,11 @@ import msgspec
 
 from toolfold.config.settings import Settings
 from toolfold.errors import LimitExceeded, SandboxDied
-from toolfold.guards.context import RunContext
+from toolfold.guards.context import LOCAL_CALLER, RunContext
 from toolfold.guards.events import Output, RunError, RunResult
 from toolfold.sandbox.frames import Done
 from toolfold.sandbox.pool import Pool
+from toolfold.sandbox.pools import Pools
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.bridge import Bridge
@@ -45,6 +46,8 @@ class _Session:
     key: _Key
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     sandbox: Sandbox | None = None
+    pool: Pool | None = None
+    """Where its sandbox is from."""
     home: SessionHome | None = None
     variables: list[str] = field(default_factory=list[str])
     noted: list[str] = field(default_factory=list[str])
@@ -66,9 +69,9 @@ class _Session:
 
 
 class Sessions:
-    def __init__(self, settings: Settings, pool: Pool, homes: SessionHomes, make_bridge: MakeBridge) -> None:
+    def __init__(self, settings: Settings, pools: Pools, homes: SessionHomes, make_bridge: MakeBridge) -> None:
         self._settings = settings
-        self._pool = pool
+        self._pools = pools
         self._homes = homes
         self._make_bridge = make_bridge
         self._sessions: dict[_Key, _Session] = {}
@@ -105,7 +108,9 @@ class Sessions:
 
     async def _run_fresh(self, code: str, run: RunContext) -> RunResult:
         async with self._fresh_slot(run):
-            sandbox = await self._taken(run)
+            async with run.deadline.enforced(_not_started(run, "no sandbox was ready")):
+                pool = await self._pools.of(_owner(run.caller))
+                sandbox = await pool.take()
             keep = False
             try:
                 result, _ = await self._run_in(sandbox, code, run)
@@ -117,7 +122,7 @@ class Sessions:
                     result = _renamed(result, name)
                 return result
             finally:
-                self._pool.discard(sandbox, keep_home=keep)
+                pool.discard(sandbox, keep_home=keep)
 
     @contextlib.asynccontextmanager
     async def _fresh_slot(self, run: RunContext) -> AsyncGenerator[None]:
@@ -139,10 +144,6 @@ class Sessions:
             yield
         finally:
             self._fresh_slots.release()
-
-    async def _taken(self, run: RunContext) -> Sandbox:
-        async with run.deadline.enforced(_not_started(run, "no sandbox was ready")):
-            return await self._pool.take()
 
     # Runs in a session
 
@@ -201,20 +202,21 @@ class Sessions:
     async def _open(self, session: _Session) -> Sandbox:
         """A new session adopts the home of the sandbox that it is given."""
         caller, name = session.key
+        session.pool = pool = await self._pools.of(_owner(caller))
         if session.home is None and session.is_kept:
             session.home = self._homes.named(caller, name)
             self._recall(session)
         if session.home is not None:
-            return await self._pool.start_in(session.home)
-        sandbox = await self._pool.take()
+            return await pool.start_in(session.home)
+        sandbox = await pool.take()
         if session.is_kept:
             home = self._homes.adopt(sandbox.home, caller, name)
             if home is None:
                 # Another process has just made a session of this name: its files are the session's files.
-                self._pool.discard(sandbox)
+                pool.discard(sandbox)
                 session.home = self._homes.named(caller, name)
                 assert session.home is not None
-                return await self._pool.start_in(session.home)
+                return await pool.start_in(session.home)
             sandbox.home = home
         session.home = sandbox.home
         return sandbox
@@ -273,8 +275,8 @@ class Sessions:
 
     def _lose(self, session: _Session, reason: str) -> None:
         """Its sandbox is gone. The next run is told, if there was anything to lose."""
-        if session.sandbox is not None:
-            self._pool.discard(session.sandbox, keep_home=True)
+        if session.sandbox is not None and session.pool is not None:
+            session.pool.discard(session.sandbox, keep_home=True)
             session.sandbox = None
         if session.variables:
             names = ", ".join(session.variables[:8]) + (", …" if len(session.variables) > 8 else "")
@@ -326,6 +328,11 @@ def _summary(done: Done) -> str:
 
 def _not_started(run: RunContext, reason: str) -> str:
     return f"Nothing was run: {reason} within {run.deadline.seconds:g} s."
+
+
+def _owner(caller: str) -> str:
+    """The person at this machine owns what is ready beforehand."""
+    return "" if caller == LOCAL_CALLER else caller
 
 
 def _shown(session: str | None) -> str | None:

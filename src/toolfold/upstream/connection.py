@@ -16,7 +16,7 @@ from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, Up
 from toolfold.upstream.handshake import Era, shake_hands
 from toolfold.upstream.listing import ListingReader
 from toolfold.upstream.remote import needs_authorization
-from toolfold.upstream.results import NonsenseError, tool_result
+from toolfold.upstream.results import InvalidResponseError, tool_result
 from toolfold.upstream.serverlog import DOCTOR, ServerLog
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ class Connection:
             raise self._too_late(what, REFUSED) from None
         try:
             result = tool_result(raw, modern=self.modern)
-        except NonsenseError as error:
-            raise UpstreamError(self.server, f"{what} answered nonsense: {error}.", hint=MAY_HAVE_RUN) from None
+        except InvalidResponseError as error:
+            raise UpstreamError(self.server, f"{what} sent an invalid response: {error}.", hint=MAY_HAVE_RUN) from None
         self.answered = True
         return self._without_secrets(result) if result.is_error else result
 
@@ -164,8 +164,8 @@ class Connection:
                 )
         except MCPError as error:
             raise await self.explain(error, "its list of tools") from error
-        except NonsenseError as error:
-            raise UpstreamError(self.server, f"answered nonsense: {error}.", hint=DOCTOR) from None
+        except InvalidResponseError as error:
+            raise UpstreamError(self.server, f"sent an invalid response: {error}.", hint=DOCTOR) from None
         except TimeoutError:
             seconds = f"{self.config.call_timeout * LISTING_TIMES:g} s ({LISTING_TIMES} times its `call_timeout`)"
             raise UpstreamTimeout(self.server, f"its list of tools did not end within {seconds}.") from None

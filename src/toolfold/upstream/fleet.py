@@ -20,7 +20,7 @@ from toolfold.upstream.health import Health
 from toolfold.upstream.keeper import Keeper
 from toolfold.upstream.processes.warden import Warden
 from toolfold.upstream.remote import open_remote
-from toolfold.upstream.results import NonsenseError, prompt_messages, resource_parts
+from toolfold.upstream.results import InvalidResponseError, prompt_messages, resource_parts
 from toolfold.upstream.serverlog import ServerLog
 from toolfold.upstream.starts import StartQueue
 from toolfold.upstream.stdio import MESSAGE_LIMIT, open_stdio
@@ -170,8 +170,8 @@ class Fleet:
             raw = await connection.request("resources/read", {"uri": uri}, f"resource `{uri}`", name=uri)
             try:
                 return resource_parts(raw)
-            except NonsenseError as error:
-                raise UpstreamError(server, f"resource `{uri}` was answered with nonsense: {error}.") from None
+            except InvalidResponseError as error:
+                raise UpstreamError(server, f"sent an invalid response for resource `{uri}`: {error}.") from None
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
         """The prompt's messages, each as `{"role", "content"}`."""
@@ -182,8 +182,8 @@ class Fleet:
             raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name)
             try:
                 return prompt_messages(raw)
-            except NonsenseError as error:
-                raise UpstreamError(server, f"prompt `{name}` was answered with nonsense: {error}.") from None
+            except InvalidResponseError as error:
+                raise UpstreamError(server, f"sent an invalid response for prompt `{name}`: {error}.") from None
 
     def health(self) -> list[Health]:
         return [keeper.health() for keeper in self._keepers.values()]

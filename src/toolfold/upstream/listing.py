@@ -18,7 +18,7 @@ from toolfold.definitions import (
     ResourceDefinition,
     ToolDefinition,
 )
-from toolfold.upstream.results import NonsenseError
+from toolfold.upstream.results import InvalidResponseError
 
 PAGES = 1_000
 """Pages that are read of one list."""
@@ -72,7 +72,7 @@ class ListingReader:
 
         try:
             return await self._entries(method, key)
-        except (MCPError, NonsenseError) as error:
+        except (MCPError, InvalidResponseError) as error:
             if isinstance(error, MCPError):
                 if error.code == CONNECTION_CLOSED:
                     raise
@@ -89,7 +89,7 @@ class ListingReader:
             raw = await self._request(method, params)
             page = raw.get(key)
             if not isinstance(page, list):
-                raise NonsenseError(f"{method} was answered without a list of {key}")
+                raise InvalidResponseError(f"the response to {method} has no list of {key}")
             if not self._keep(cast("list[Any]", page), found):
                 self._problem(f"{method} sent too much; {len(found)} entries were kept")
                 return found

@@ -8,8 +8,8 @@ from typing import Any, cast
 from toolfold.definitions import BlobPart, LinkPart, Part, TextPart, ToolResult
 
 
-class NonsenseError(Exception):
-    """The answer has not the shape that the protocol gives it."""
+class InvalidResponseError(Exception):
+    """The response does not have the shape that the protocol defines."""
 
 
 def _text(value: Any) -> str:
@@ -22,17 +22,19 @@ def _mapping(value: Any) -> dict[str, Any] | None:
 
 def _blob(data: Any, mime_type: Any, name: str = "") -> BlobPart:
     if not isinstance(data, str):
-        raise NonsenseError("binary content without `data`")
+        raise InvalidResponseError("binary content without `data`")
     return BlobPart(data, _text(mime_type) or "application/octet-stream", name)
 
 
 def tool_result(raw: dict[str, Any], *, modern: bool) -> ToolResult:
     """The answer to `tools/call`. In the older protocol a null `structuredContent` means that there is none."""
     if raw.get("resultType", "complete") != "complete":
-        raise NonsenseError(f"`resultType` is {raw['resultType']!r}: it asks for input that only a person can give")
+        raise InvalidResponseError(
+            f"`resultType` is {raw['resultType']!r}: it asks for input that only a person can give"
+        )
     content = raw.get("content", [])
     if not isinstance(content, list):
-        raise NonsenseError("`content` is not a list")
+        raise InvalidResponseError("`content` is not a list")
     structured = raw.get("structuredContent")
     return ToolResult(
         parts=[content_part(block) for block in cast("list[Any]", content)],
@@ -56,7 +58,7 @@ def content_part(value: Any) -> Part:
                 uri, _text(block.get("name")), _text(block.get("description")), _text(block.get("mimeType"))
             )
         case None:
-            raise NonsenseError("`content` holds something that is no object")
+            raise InvalidResponseError("`content` holds something that is no object")
         case _:
             # A kind of content that does not exist yet: the program may still make sense of it.
             return TextPart(json.dumps(block, ensure_ascii=False))
@@ -65,7 +67,7 @@ def content_part(value: Any) -> Part:
 def resource_part(value: Any) -> Part:
     block = _mapping(value)
     if block is None:
-        raise NonsenseError("a resource's content is no object")
+        raise InvalidResponseError("a resource's content is no object")
     if isinstance(text := block.get("text"), str):
         return TextPart(text)
     return _blob(block.get("blob"), block.get("mimeType"), _text(block.get("uri")).rstrip("/").rpartition("/")[2])
@@ -75,7 +77,7 @@ def resource_parts(raw: dict[str, Any]) -> list[Part]:
     """The answer to `resources/read`."""
     contents = raw.get("contents")
     if not isinstance(contents, list):
-        raise NonsenseError("`contents` is not a list")
+        raise InvalidResponseError("`contents` is not a list")
     return [resource_part(block) for block in cast("list[Any]", contents)]
 
 
@@ -83,11 +85,11 @@ def prompt_messages(raw: dict[str, Any]) -> list[dict[str, Any]]:
     """The answer to `prompts/get`, as `{"role", "content"}`."""
     messages = raw.get("messages")
     if not isinstance(messages, list):
-        raise NonsenseError("`messages` is not a list")
+        raise InvalidResponseError("`messages` is not a list")
     read: list[dict[str, Any]] = []
     for value in cast("list[Any]", messages):
         message = _mapping(value)
         if message is None or not isinstance(message.get("role"), str):
-            raise NonsenseError("`messages` holds something that is no message")
+            raise InvalidResponseError("`messages` holds something that is no message")
         read.append({"role": message["role"], "content": message.get("content")})
     return read

@@ -102,7 +102,6 @@ class _Server:
     def succeeded(self) -> None:
         self.listed = self.asked = True
         self.error = None
-        self.failures = 0
 
     def failed(self, error: Exception) -> None:
         known = isinstance(error, UpstreamError)
@@ -156,6 +155,14 @@ class Roster:
                 await asyncio.gather(*(self._settled(server) for server in named if not server.listed))
         return {server.name: self._state(server) for server in named if not server.listed}
 
+    async def first_answers(self, timeout: float) -> None:
+        """Want all servers in the background and wait, at most `timeout` seconds, until each has had one attempt."""
+        self.want()
+        pending = [server for server in self._servers.values() if not server.listed and server.error is None]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*(server.attempt_ended.wait() for server in pending))
+
     async def refresh(self, servers: Iterable[str] | None = None) -> dict[str, ServerState]:
         """Ask these servers (or all) once for what they offer now, side by side, also those that were listed before.
 
@@ -181,6 +188,7 @@ class Roster:
     async def close(self) -> None:
         """Ask no more, and end every wait. What is known stays known."""
         self._closed = True
+        self._fleet.on_listing = None
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -219,7 +227,7 @@ class Roster:
 
     async def _keep_asking(self, server: _Server) -> None:
         """Ask until there is an answer."""
-        while not server.listed and not await self._ask(server) and not server.hopeless:
+        while not await self._ask(server) and not server.hopeless:
             pause = pause_after(server.failures)
             server.next_try = asyncio.get_running_loop().time() + pause
             await asyncio.sleep(SHORTEST_PAUSE)
@@ -230,7 +238,6 @@ class Roster:
 
     async def _ask(self, server: _Server) -> bool:
         """One attempt; whether it succeeded."""
-        server.asked = True
         server.pause_is_over.clear()
         try:
             listing = await self._fleet.listing(server.name, background=not server.urgent, now=True)
@@ -248,8 +255,7 @@ class Roster:
 
     def _changed(self, listing: Listing) -> None:
         """A server says that what it offers has changed."""
-        if not self._closed:
-            self._spawn(self._take_over(self._servers[listing.server], listing))
+        self._spawn(self._take_over(self._servers[listing.server], listing))
 
     async def _take_over(self, server: _Server, listing: Listing) -> None:
         try:

@@ -12,7 +12,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-STARTS_PER_CORE = 2
+FEWEST_AT_ONCE = 2
 SLOW_AFTER = 10.0
 """Seconds after which a start counts as slow and lets another one begin beside it."""
 
@@ -29,13 +29,15 @@ class Turn:
 class StartQueue:
     """Admits `at_once` starts at a time, in order of arrival, those that a caller waits for first.
 
+    By default that is one for each core: with one more, an unrelated program takes nearly twice its time.
+
     A start that has taken `slow_after` seconds no longer counts, so that a server that hangs does not hold up the
-    others; but at most `at_once` slow starts are left out of the count. Urgent starts are admitted until twice
-    `at_once` count, so that they do not wait for starts in the background. Together: at most `3 * at_once`.
+    others; but at most `2 * at_once` slow starts are left out of the count. Urgent starts are admitted until
+    `2 * at_once` count, so that they do not wait for starts in the background. Together: at most `4 * at_once`.
     """
 
     def __init__(self, at_once: int | None = None, *, slow_after: float = SLOW_AFTER) -> None:
-        self.at_once = STARTS_PER_CORE * _cores() if at_once is None else at_once
+        self.at_once = max(FEWEST_AT_ONCE, _cores()) if at_once is None else at_once
         self._slow_after = slow_after
         self._waiting: list[Turn] = []
         self._running: set[Turn] = set()
@@ -70,7 +72,7 @@ class StartQueue:
     def _admit(self) -> None:
         while self._waiting:
             turn = next((each for each in self._waiting if each.urgent), self._waiting[0])
-            slow = min(sum(each.slow for each in self._running), self.at_once)
+            slow = min(sum(each.slow for each in self._running), 2 * self.at_once)
             if len(self._running) - slow >= self.at_once * (2 if turn.urgent else 1):
                 return
             self._waiting.remove(turn)

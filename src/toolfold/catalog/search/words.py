@@ -64,9 +64,11 @@ class Words:
         """The lower-case words of a text, in order, without accents and contractions."""
         if not text.isascii():
             text = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", text)))
+        if "'" in text or "’" in text:
+            text = _CONTRACTION.sub("", text)
         words: list[str] = []
         known = self._parts
-        for run in _RUN.findall(_CONTRACTION.sub("", text).replace("_", " ")):
+        for run in _RUN.findall(text.replace("_", " ")):
             parts = known.get(run)
             if parts is None:
                 parts = tuple(_parts(run))

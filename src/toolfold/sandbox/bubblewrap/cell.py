@@ -7,12 +7,12 @@ import contextlib
 import json
 import os
 import socket
-import subprocess
+from typing import Protocol
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.sandbox.exits import in_words, readable
-from toolfold.sandbox.processes import Processes, Sleep
+from toolfold.sandbox.processes import PIPES_PER_PROCESS, Hoards, Processes, Sleep
 from toolfold.sandbox.walls import cgroup
 
 IN_MEMORY = ("/tmp", "/dev/shm")  # noqa: S108 - the sandbox's own
@@ -22,12 +22,23 @@ _OWN_MEMORY = 32 * 1024 * 1024
 _OWN_PROCESSES = 3
 
 
+class Handle(Protocol):
+    """The process whose end is the cell's end; `subprocess.Popen` is one."""
+
+    pid: int
+    returncode: int | None
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> int: ...
+
+
 class BubblewrapCell:
     """One bwrap process tree. Ending its first process inside ends all of them: the kernel sees to that."""
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: Handle,
         channel: socket.socket,
         output: int,
         status: int,
@@ -46,6 +57,7 @@ class BubblewrapCell:
         self._held = frozenset[str]()
         self._processes: Processes | None = None
         self._sleep: Sleep | None = None
+        self._hoards: Hoards | None = None
         self._budget = float("inf")
         self._broken: LimitExceeded | None = None
 
@@ -123,6 +135,8 @@ class BubblewrapCell:
     def begin(self, seconds: float) -> None:
         self.resume()
         tree = self._tree()
+        if self._hoards is not None:
+            self._hoards.begin()
         if "cpu" not in self._held and tree is not None:
             self._budget = tree.use(self._settings.memory).cpu + seconds * self._settings.cpu
 
@@ -144,6 +158,8 @@ class BubblewrapCell:
     def exceeded(self) -> LimitExceeded | None:
         if self._broken is None:
             self._broken = self._out_of_memory() or self._measured()
+            if self._broken is None and self._hoards is not None and not self._gone:
+                self._broken = self._hoards.exceeded()
         return self._broken
 
     def _out_of_memory(self) -> LimitExceeded | None:
@@ -171,6 +187,7 @@ class BubblewrapCell:
         if self._processes is None and self._open_first() is not None and self._first is not None:
             self._processes = Processes(self._first[0], IN_MEMORY)
             self._sleep = Sleep(self._processes, self._group.freezer if self._group is not None else None)
+            self._hoards = Hoards(self._processes, self._sleep, PIPES_PER_PROCESS * self._settings.processes)
         return self._processes
 
 

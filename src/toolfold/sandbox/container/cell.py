@@ -20,7 +20,7 @@ from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.sandbox.container.engine import ContainerEngine
 from toolfold.sandbox.container.leftovers import mark
 from toolfold.sandbox.exits import exit_code, in_words
-from toolfold.sandbox.processes import Processes, Sleep
+from toolfold.sandbox.processes import PIPES_PER_PROCESS, Hoards, Processes, Sleep
 from toolfold.sandbox.walls.cgroup import freezer_within
 
 _RECORD = struct.Struct(">cI")
@@ -62,6 +62,7 @@ class ContainerCell:
         self._budget = float("inf")
         self._processes: Processes | None = None
         self._sleep: Sleep | None = None
+        self._hoards: Hoards | None = None
         self._tasks = [asyncio.create_task(work) for work in (self._deliver(), self._listen())]
 
     def kill(self) -> None:
@@ -87,7 +88,7 @@ class ContainerCell:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
-            self._processes = self._sleep = None
+            self._processes = self._sleep = self._hoards = None
             for end in (self.channel, self._inner, self._output, self._printed):
                 end.close()
         return self._ending(self._process.returncode or 0)
@@ -188,9 +189,12 @@ class ContainerCell:
         if first is not None:
             self._processes = Processes(first, ())
             self._sleep = Sleep(self._processes, freezer_within(first, self._processes.pids()))
+            self._hoards = Hoards(self._processes, self._sleep, PIPES_PER_PROCESS * self._settings.processes)
 
     def begin(self, seconds: float) -> None:
         self.resume()
+        if self._hoards is not None:
+            self._hoards.begin()
         if self._processes is not None and not self._engine.holds_limits:
             used = self._processes.use(self._settings.memory).cpu
             self._budget = used + seconds * self._settings.cpu
@@ -212,6 +216,8 @@ class ContainerCell:
     def exceeded(self) -> LimitExceeded | None:
         if self._broken is None and not self._engine.holds_limits and self._processes is not None:
             self._broken = self._measured(self._processes)
+        if self._broken is None and self._hoards is not None:
+            self._broken = self._hoards.exceeded()
         return self._broken
 
     def _measured(self, processes: Processes) -> LimitExceeded | None:

@@ -1,11 +1,11 @@
 """Who the sandbox's processes are on the host, when the host's process is root.
 
-An unprivileged person's sandbox is that person, locked in. Root's must be nobody: a user id that owns nothing, another
-one for every home, so that neither file permissions nor the kernel's per-user limits make their exceptions for root.
+An ordinary user's sandbox is that user, locked in. Root's sandboxes are not root: each home has a user id that owns
+nothing else, so that neither file permissions nor the kernel's per-user limits make their exceptions for root.
 
-That user cannot enter folders that only root can, such as root's home, which is where the sandbox's parts may well be.
-So bwrap is started from one thread that has a private mount table, in which exactly those folders have a second name
-that anybody can reach. Nothing outside of that thread and its children sees it, and it ends with them.
+Such a user cannot enter folders that only root can, such as root's home, where the sandbox's parts may well be. So
+bwrap is started from one thread with a private mount table, in which exactly those folders have a second name that
+every user can reach. Only that thread and its children see it, and it ends with them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from toolfold.sandbox.processes import no_core
 from toolfold.sandbox.protocol import SessionHome
 
 _WANTED = 65536
 _HIGH = 0x77000000
 """Beyond every range that distributions, systemd and container engines hand out."""
+_FOR_ZYGOTES = 256
+"""Ids at the end of the range that are kept for zygotes: a home never has the id of one."""
 _CLONE_NEWNS = 0x00020000
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
+_MNT_DETACH = 2
 _PLACES = ("/mnt", "/media", "/srv", "/run", "/opt")
 
 
-class Nobodies:
-    """Starts processes as users who are nobody. Made by `find`; `close` ends the processes as well."""
+class SpareUsers:
+    """Starts processes as users that own nothing. Made by `find_spare_users`; `close` ends the processes as well."""
 
     def __init__(self, first: int, count: int, thread: ThreadPoolExecutor, names: _Names) -> None:
         self._first = first
@@ -40,7 +44,18 @@ class Nobodies:
         self._names = names
 
     def take(self, home: SessionHome) -> int:
-        return take(home, self._first, self._count)
+        """The user that a home's processes are."""
+        return take(home, self._first, self._count - _FOR_ZYGOTES)
+
+    def take_for_zygote(self) -> int:
+        """A user that no home's processes are."""
+        return self._first + self._count - 1 - secrets.randbelow(_FOR_ZYGOTES)
+
+    def let_all_exist(self, pid: int) -> None:
+        """Map every spare user, to itself, into the new user namespace of a process that waits for it."""
+        line = f"{self._first} {self._first} {self._count}"
+        for name, text in (("setgroups", "deny"), ("uid_map", line), ("gid_map", line)):
+            Path(f"/proc/{pid}/{name}").write_text(text)
 
     async def start(
         self, owner: int, bwrap: Path, arguments: list[str], paths: Iterable[Path], output: int, given: Sequence[int]
@@ -52,18 +67,19 @@ class Nobodies:
 
         def launch() -> tuple[subprocess.Popen[bytes], dict[Path, str]]:
             names = {path: self._names.reachable(path) for path in paths}
-            process = subprocess.Popen(
-                [self._names.reachable_program(bwrap), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=given,
-                env={},
-                cwd="/",
-                user=owner,
-                group=owner,
-                extra_groups=[],
-            )
+            with no_core():
+                process = subprocess.Popen(
+                    [self._names.reachable_program(bwrap), *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=given,
+                    env={},
+                    cwd="/",
+                    user=owner,
+                    group=owner,
+                    extra_groups=[],
+                )
             return process, names
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, launch)
@@ -85,15 +101,20 @@ class _Names:
 
     def reachable(self, path: Path) -> str:
         """A name for `path` that needs no right to any folder above it."""
-        if path not in self._known:
+        known = self._known.get(path)
+        if known is not None and not path.samefile(known):
+            # Another folder has its name now.
+            self._call("umount2", os.fsencode(known), _MNT_DETACH)
+            self._mount(str(path), known, None, _MS_BIND)
+        elif known is None:
             name = self._place / str(len(self._known))
             if path.is_dir():
                 name.mkdir()
             else:
                 name.touch()
             self._mount(str(path), str(name), None, _MS_BIND)
-            self._known[path] = str(name)
-        return self._known[path]
+            known = self._known[path] = str(name)
+        return known
 
     def reachable_program(self, program: Path) -> str:
         """The same for a program that finds its libraries beside its folder, as those from wheels do."""
@@ -119,7 +140,7 @@ def _place(kept: Sequence[Path]) -> Path:
     raise FileNotFoundError(", ".join(_PLACES))
 
 
-def find_nobodies(kept: Sequence[Path]) -> Nobodies | None:
+def find_spare_users(kept: Sequence[Path]) -> SpareUsers | None:
     """None when we are not root, or are root of a container that may not mount or has no ids to spare.
 
     `kept` are paths that must stay visible under their own names as well.
@@ -135,7 +156,7 @@ def find_nobodies(kept: Sequence[Path]) -> Nobodies | None:
     except OSError:
         thread.shutdown()
         return None
-    return Nobodies(*spare, thread, names)
+    return SpareUsers(*spare, thread, names)
 
 
 def take(home: SessionHome, first: int, count: int) -> int:
@@ -149,6 +170,8 @@ def take(home: SessionHome, first: int, count: int) -> int:
     for folder in (home.workspace, home.skills):
         if folder.lstat().st_uid != owner:
             _give(folder, owner)
+            # Another home's user gains nothing by getting this far.
+            folder.chmod(0o700)
     return owner
 
 

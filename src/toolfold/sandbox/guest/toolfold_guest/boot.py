@@ -1,18 +1,28 @@
-"""The sandbox's first process: prepare, say ready, then run what the host sends until the host goes away."""
+"""The guest: prepare, say ready, then run what the host sends until the host goes away.
+
+`load` is what can be done before anything about the sandbox is known; a zygote does it once for all that it clones.
+`serve` is the rest.
+"""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
+import select
 import sys
 
 TYPE_CHECKING = False  # importing typing costs milliseconds; type checkers know the name
 
 if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
     from .program import Programs
 
 _HOME = "/agent"
+_WAITING = 0.003
+"""Seconds without a program after which there is time for a rehearsal."""
 _ERROR_CHARS = 20_000
 _TOO_LARGE = "<the last value is too large to be sent; the limit is `sandbox.message`>"
 
@@ -29,7 +39,7 @@ def _shortened(error: str) -> str:
     return f"{error[:half]}\n[… {len(error) - _ERROR_CHARS:,} characters cut …]\n{error[-half:]}"
 
 
-def _keep_only(*descriptors: int) -> None:
+def keep_only(*descriptors: int) -> None:
     """Close every other descriptor that the way into the sandbox left open."""
     below = 0
     for kept in (*sorted(descriptors), 1 << 20):
@@ -38,22 +48,36 @@ def _keep_only(*descriptors: int) -> None:
         below = kept + 1
 
 
-def main() -> None:
-    options = json.loads(sys.argv[1])
-    sys.argv = ["program.py"]
-    _keep_only(0, 1, 2, options["channel"])
-    os.chdir(_HOME)
-    sys.path[:0] = [_HOME, "/opt/toolfold"]
-    sys.path.extend(options.get("paths", []))
+def load() -> None:
+    """Import what every program needs: pay before the program arrives."""
     # asyncio only looks whether ssl exists; without a network nobody here needs it, and it costs 8 ms.
     sys.modules["ssl"] = None  # type: ignore[assignment]
-    # Every program needs these: pay before the program arrives.
-    from . import already_parsed, confine, program
-    from .api import open_channel
-
+    for name in ("already_parsed", "confine", "program", "api"):
+        importlib.import_module(f"{__package__}.{name}")
     del sys.modules["ssl"]
 
-    channel = open_channel(options["channel"])
+
+def freeze() -> None:
+    """What is there by now is never garbage: keep the collector away, which writes into what it looks at."""
+    gc.collect()
+    gc.freeze()
+
+
+def serve(options: dict[str, Any], descriptor: int, *, rehearse: bool = False) -> NoReturn:
+    """Give up what is left to give up, and run programs. Ends by SystemExit when the host closes the channel.
+
+    `rehearse` is for a process that shares its memory with others: it makes the pages that every program writes to its
+    own while it waits for the first one.
+    """
+    from . import already_parsed, confine, program
+    from .channel import open_channel
+
+    sys.argv = ["program.py"]
+    os.chdir(_HOME)
+    os.environ["PWD"] = _HOME
+    sys.path[:0] = [_HOME, "/opt/toolfold"]
+    sys.path.extend(options.get("paths", []))
+    channel = open_channel(descriptor)
     sys.stdout = sys.stderr = output = program.StandardOutput(1)
     sys.__stdout__ = sys.__stderr__ = output
     channel.before_send = output.flush
@@ -62,10 +86,9 @@ def main() -> None:
     already_parsed.install()
     confine.restrict_files((f"{_HOME}/workspace", f"{_HOME}/skills", "/tmp"))  # noqa: S108 - the sandbox's own
     confine.limit(options.get("limits", {}))
-    # What is imported so far is never garbage: keep the collector, and copy-on-write pages, away from it.
-    gc.collect()
-    gc.freeze()
     channel.send({"t": "ready"}, last=True)
+    if rehearse and not select.select([descriptor], [], [], _WAITING)[0]:
+        programs.rehearse()
     while True:
         order = channel.next_order()
         if order["t"] != "run":
@@ -78,3 +101,11 @@ def main() -> None:
         except ValueError:
             done.pop("value", None)
             channel.send({"t": "done", **done, "names": _names(programs), "shown": _TOO_LARGE}, last=True)
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    keep_only(0, 1, 2, options["channel"])
+    load()
+    freeze()
+    serve(options, options["channel"])

@@ -125,6 +125,8 @@ def about_json(problem: json.JSONDecodeError, place: Place | None) -> str:
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) > 1 and all(map(_is_json, lines)):
             return f"{begins}: it is one JSON value per line; `[json.loads(line) for line in text.splitlines()]`."
+    if text.lstrip()[:1] in ("{", "["):
+        return f"{begins}: it looks like JSON, and is not valid from the position above on."
     return f"{begins}: it is plain text, not JSON. Use it as it is."
 
 

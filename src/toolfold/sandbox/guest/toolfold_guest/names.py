@@ -29,6 +29,7 @@ _PROTOCOL = frozenset({"mcp", "fastmcp", "mcp_use", "langchain_mcp_adapters", "t
 NO_NETWORK = "There is no network in the sandbox: reach the world through tools; search_tools finds them."
 _MOST_MODULES = 2_000
 _SHOWN = 12
+_LONGEST_NAME = 200
 
 
 def about_name(problem: NameError, place: Place | None) -> str:
@@ -40,12 +41,12 @@ def about_name(problem: NameError, place: Place | None) -> str:
         return f"Write `from servers import {name}` first."
     if found := _imports_of(name):
         return f"Write `{found}` first."
-    if name in sys.stdlib_module_names:
+    used = _Use(name, place)
+    if name in sys.stdlib_module_names and used.attribute:
         return f"Write `import {name}` first."
-    wanted = _wanted(name, place)
-    if name in _CLIENTS or name in _CALLERS or name.startswith("mcp_"):
-        return _about_client(name, wanted)
-    if name in _ANSWERS:
+    if (name in _CLIENTS and used.attribute) or (name in _CALLERS and used.called) or name.startswith("mcp_"):
+        return _about_client(name, used.tool)
+    if name in _ANSWERS and used.called:
         return f"There is no `{name}` here: `print(...)` what you want to see, or make it the last line."
     near = get_close_matches(name, _defined(place), 2) if len(name) <= 100 else []
     return f"Did you mean {' or '.join(f'`{other}`' for other in near)}?" if near else ""
@@ -110,21 +111,24 @@ def _about_client(name: str, wanted: str) -> str:
     )
 
 
-def _wanted(name: str, place: Place | None) -> str:
-    """The tool's name in `tools.list_orders(...)`, `mcp.call("shop.list_orders", ...)`, `call_tool("list_orders")`."""
-    for call in place.nodes(ast.Call) if place is not None else ():
-        function: Any = call.func
-        first = call.args[0] if call.args else None
-        text = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
-        if isinstance(function, ast.Name) and function.id == name:
-            return text[:200]
-        attribute = ""
-        while isinstance(function, ast.Attribute):
-            attribute = attribute or function.attr
-            function = function.value
-        if isinstance(function, ast.Name) and function.id == name:
-            return (text if text and attribute in _CALLERS else attribute)[:200]
-    return ""
+class _Use:
+    """How the line uses a name: `tools.get(...)`, `mcp.call("shop.get")`, `call_tool("get")`."""
+
+    def __init__(self, name: str, place: Place | None) -> None:
+        self.called = False
+        self.attribute = ""
+        self.tool = ""
+        for node in place.nodes(ast.Attribute) if place is not None else ():
+            if isinstance(node.value, ast.Name) and node.value.id == name:
+                self.attribute = self.tool = node.attr[:_LONGEST_NAME]
+        for call in place.nodes(ast.Call) if place is not None else ():
+            first = call.args[0] if call.args else None
+            text = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+            function: Any = call.func
+            if isinstance(function, ast.Name) and function.id == name:
+                self.called, self.tool = True, text[:_LONGEST_NAME]
+            elif isinstance(function, ast.Attribute) and function.attr == self.attribute and self.attribute in _CALLERS:
+                self.tool = text[:_LONGEST_NAME]
 
 
 def _about_server(wanted: str) -> str:

@@ -101,6 +101,13 @@ class Programs:
         self._main.__dict__["_"] = value
         return {"error": "", **present(value)}
 
+    def rehearse(self) -> None:
+        """Run a program that does nothing and leave no trace of it, so that the first real one finds all it needs."""
+        self.run("import sys\nsys.stdout.flush()")
+        del self._main.__dict__["sys"]
+        present([0])
+        self._count = 0
+
     def names(self) -> list[str]:
         return sorted(name for name in self._main.__dict__ if not name.startswith("_"))
 

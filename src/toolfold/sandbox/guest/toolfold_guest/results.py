@@ -221,12 +221,18 @@ def _written(data: bytes, mime_type: str | None, wish: str) -> File:
     kind = mime_type or "application/octet-stream"
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", wish).strip("._")[:80] or "file"
     if not Path(name).suffix:
-        name += mimetypes.guess_extension(kind) or ".bin"
+        name += mimetypes.guess_extension(kind) or _suffix(kind)
     handle, name = _create(name)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
     usage.files += 1
     return File(f"{FILES}/{name}", kind, len(data))
+
+
+def _suffix(mime_type: str) -> str:
+    """For types that the standard library does not know: `audio/wav`, `image/webp`."""
+    subtype = mime_type.partition("/")[2]
+    return f".{subtype}" if re.fullmatch(r"[a-z0-9]{2,5}", subtype) else ".bin"
 
 
 def _create(name: str) -> tuple[int, str]:

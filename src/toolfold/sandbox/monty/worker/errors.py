@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Protocol
 
-from toolfold.sandbox.monty.worker.source import STAND_IN
+from toolfold.sandbox.monty.worker.source import LOADS, STAND_IN
 from toolfold.sandbox.monty.worker.tree import Tree
 
 _FRAMES_SHOWN = 12
@@ -42,7 +42,7 @@ def _frame(frame: Frame, feed: int) -> str:
     number = int(re.sub(r"\D", "", frame.filename) or 0)
     where = f"line {frame.line}" if number == feed else f"program-{number + 1}.py, line {frame.line}"
     inside = "" if frame.function_name in (None, "<module>") else f", in {frame.function_name}"
-    return f"  {where}{inside}: {(frame.source_line or '').strip()[:200]}"
+    return f"  {where}{inside}: {(frame.source_line or '').strip().replace(LOADS, 'json.loads')[:200]}"
 
 
 def _advice(kind: str, message: str, tree: Tree) -> str:

@@ -77,6 +77,19 @@ class Functions:
             case _:
                 return None
 
+    def count(self, name: str) -> int | list[str] | None:
+        """What `get_client().NAME` is at this moment; None where the client has no such figure."""
+        client = Client()
+        match name:
+            case "call_count":
+                return client.call_count
+            case "total_tokens":
+                return int(client.total_tokens)
+            case "tools_called":
+                return client.tools_called
+            case _:
+                return None
+
     def _server_tool(self, path: str) -> Function | None:
         tool = self._tree.tool(path)
         if tool is None:

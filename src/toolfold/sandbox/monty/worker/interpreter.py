@@ -108,7 +108,7 @@ class Interpreter:
         self._tool_errors.clear()
         feed, self._feeds = self._feeds, self._feeds + 1
         try:
-            value = await self._drive(source.with_tool_error(code, tree), code, say)
+            value = await self._drive(source.adapted(code, tree), code, say)
         except _WaitsForNothing:
             return self._ended("RuntimeError: this awaits a call that an earlier program made; make it again.")
         except monty.MontyCrashedError as problem:
@@ -153,11 +153,18 @@ class Interpreter:
                     raise _WaitsForNothing
                 snapshot = await snapshot.resume(await self._settle(snapshot))
             elif isinstance(snapshot, monty.AsyncNameLookupSnapshot):
-                known = snapshot.variable_name == "help" and snapshot.object_id is None
-                snapshot = await (snapshot.resume(value=help) if known else snapshot.resume())
+                snapshot = await self._look_up(snapshot)
             else:
                 snapshot = await self._answer(snapshot, text)
         return snapshot.output
+
+    async def _look_up(self, snapshot: monty.AsyncNameLookupSnapshot) -> monty.AsyncSnapshot:
+        """A name that Monty does not know: `help`, or a figure of the client."""
+        name = snapshot.variable_name
+        if snapshot.object_id is None:
+            return await (snapshot.resume(value=help) if name == "help" else snapshot.resume())
+        value = self._functions.count(name)
+        return await (snapshot.resume() if value is None else snapshot.resume(value=value))
 
     def _mounts(self) -> list[monty.MountDir]:
         mounts = [

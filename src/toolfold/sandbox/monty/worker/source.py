@@ -1,4 +1,4 @@
-"""What is read in a program's text, and the one thing that is changed in it before Monty sees it."""
+"""What is read in a program's text, and what is changed in it before Monty sees it."""
 
 from __future__ import annotations
 
@@ -8,25 +8,43 @@ _OURS = {"toolfold", "client"}
 _ERROR = "ToolError"
 STAND_IN = "RuntimeError"
 """Monty's programs can neither define nor be given an exception class; a tool's failure is one of theirs."""
+LOADS = "(lambda data: json.loads(data) if isinstance(data, str | bytes) else data)"
+"""`json.loads`, to which plain data is parsed already: results arrive so."""
 
 
-def with_tool_error(code: str, tree: ast.Module) -> str:
-    """`from toolfold import ToolError` becomes `ToolError = RuntimeError`. Every line keeps its number."""
-    lines = code.splitlines()
+def adapted(code: str, tree: ast.Module) -> str:
+    """The program as Monty runs it: with a stand-in for `ToolError`, and a `json.loads` that takes results.
+
+    Every line keeps its number.
+    """
+    changes: list[tuple[ast.ImportFrom | ast.Attribute, str]] = []
     for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or node.module not in _OURS or node.end_lineno is None:
-            continue
-        errors = [alias.asname or alias.name for alias in node.names if alias.name == _ERROR]
-        if not errors:
-            continue
-        others = [ast.unparse(alias) for alias in node.names if alias.name != _ERROR]
-        parts = [f"from {node.module} import {', '.join(others)}"] if others else []
-        parts += [f"{name} = {STAND_IN}" for name in errors]
-        first, last = node.lineno - 1, node.end_lineno - 1
+        match node:
+            case ast.ImportFrom(module=module, names=names) if module in _OURS:
+                if any(alias.name == _ERROR for alias in names):
+                    changes.append((node, _import(node)))
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="json"), attr="loads") as function, args=[_], keywords=[]
+            ):
+                changes.append((function, LOADS))
+            case _:
+                pass
+    lines = code.splitlines()
+    # From the end, so that what is still to be changed is where the tree says.
+    for node, text in sorted(changes, key=lambda change: (change[0].lineno, change[0].col_offset), reverse=True):
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
         head = lines[first].encode()[: node.col_offset].decode()
         tail = lines[last].encode()[node.end_col_offset :].decode()
-        lines[first : last + 1] = [head + "; ".join(parts) + tail, *[""] * (last - first)]
+        lines[first : last + 1] = [head + text + tail, *[""] * (last - first)]
     return "\n".join(lines)
+
+
+def _import(node: ast.ImportFrom) -> str:
+    """`from toolfold import ToolError` becomes `ToolError = RuntimeError`."""
+    others = [ast.unparse(alias) for alias in node.names if alias.name != _ERROR]
+    parts = [f"from {node.module} import {', '.join(others)}"] if others else []
+    parts += [f"{alias.asname or alias.name} = {STAND_IN}" for alias in node.names if alias.name == _ERROR]
+    return "; ".join(parts)
 
 
 def names(tree: ast.Module) -> set[str]:

@@ -1,0 +1,47 @@
+"""A pool of sandboxes for each caller: what one caller's programs were cloned from never serves another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+
+from toolfold.sandbox.pool import Pool
+
+_MOST_POOLS = 16
+"""Callers whose sandboxes are kept ready; that of the one who was idle for longest is closed first."""
+
+
+class Pools:
+    """An async context manager: leaving it ends every sandbox. `make` makes the pool of an owner."""
+
+    def __init__(self, make: Callable[[str], Pool]) -> None:
+        self._make = make
+        self._pools: OrderedDict[str, Pool] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> Pools:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        pools, self._pools = self._pools, OrderedDict()
+        await asyncio.gather(*(pool.__aexit__(*exc) for pool in pools.values()))
+
+    async def of(self, owner: str) -> Pool:
+        """The owner's pool, opened when it is first asked for."""
+        pool = self._pools.get(owner)
+        if pool is not None:
+            self._pools.move_to_end(owner)
+            return pool
+        async with self._lock:
+            if owner not in self._pools:
+                await self._make_space()
+                self._pools[owner] = await self._make(owner).__aenter__()
+            return self._pools[owner]
+
+    async def _make_space(self) -> None:
+        while len(self._pools) >= _MOST_POOLS:
+            idle = next((owner for owner, pool in self._pools.items() if pool.is_idle), None)
+            if idle is None:
+                return
+            await self._pools.pop(idle).__aexit__(None, None, None)

@@ -1,0 +1,251 @@
+"""The life of zygotes: one for each owner, replaced after so many sandboxes and when one dies, and none left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.backends.available import candidate
+from tests.hostile.arena import Listener
+from tests.zygote_lab import Lab, Watching, first_process, is_running, lab_around, value, zygote_of
+from toolfold import Toolfold
+from toolfold.errors import SandboxDied, SandboxUnavailable
+from toolfold.sandbox.sandbox import Sandbox
+from toolfold.sandbox.zygote import lineage, process
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory, shared_runtime: Path) -> Path:
+    data = tmp_path_factory.mktemp("zygote")
+    (data / "runtime").symlink_to(shared_runtime)
+    return data
+
+
+@pytest.fixture
+async def lab(data_dir: Path, tmp_path: Path) -> AsyncIterator[Lab]:
+    before = _ours()
+    async with lab_around(data_dir, tmp_path) as made:
+        yield made
+    await _until(lambda: not _ours() - before)
+
+
+def _ours() -> set[int]:
+    """Processes below this one: sandboxes, zygotes, and what holds them."""
+    found: set[int] = set()
+    todo = [os.getpid()]
+    while todo:
+        for tasks in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            try:
+                children = [int(child) for child in tasks.read_text().split()]
+            except OSError:
+                continue
+            found.update(children)
+            todo += children
+    return found
+
+
+async def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class TestReplacement:
+    async def test_after_so_many_sandboxes_another_zygote_makes_them(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lineage, "MOST_CLONES", 3)
+        first = await lab.start("kept")
+        await value(first, "kept = 42")
+        old = zygote_of(first)
+        for number in range(20):
+            sandbox = await lab.start(f"{number}")
+            if zygote_of(sandbox) != old:
+                break
+            await sandbox.close()
+        else:
+            pytest.fail("it was never replaced")
+        assert number >= 2
+        # The old one lives for what it made, and no longer.
+        assert await value(first, "kept") == 42
+        assert is_running(old)
+        await first.close()
+        await _until(lambda: not is_running(old))
+        assert await value(sandbox, "1") == 1
+
+    async def test_what_clones_share_is_not_shared_across_zygotes(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The seed of hashes and the layout of memory: the reason for replacing them."""
+        code = "[hash('text'), [line for line in open('/proc/self/maps') if 'libpython' in line or 'heap' in line][:1]]"
+        one, two = await lab.start("one"), await lab.start("two")
+        assert await value(one, code) == await value(two, code)
+        other = await lab.start("other", owner="another")
+        assert (await value(other, code))[0] != (await value(one, code))[0]
+        assert (await value(other, code))[1] != (await value(one, code))[1]
+
+    async def test_homes_may_be_in_several_folders(self, lab: Lab) -> None:
+        for number, shelf in enumerate(("homes", "sessions", "homes", "sessions/deeper")):
+            sandbox = await lab.start(f"{number}", shelf=shelf)
+            await value(sandbox, f"open('workspace/file', 'w').write('{number}')")
+            assert (sandbox.home.workspace / "file").read_text() == f"{number}"
+
+    async def test_a_folder_that_was_removed_and_made_again_is_another_folder(self, lab: Lab) -> None:
+        for _ in range(3):
+            sandbox = await lab.start("one", shelf="homes")
+            await value(sandbox, "open('workspace/file', 'w').close()")
+            assert (sandbox.home.workspace / "file").exists()
+            await sandbox.close()
+            for path in (sandbox.home.workspace / "file", sandbox.home.workspace, sandbox.home.skills):
+                path.unlink() if path.is_file() else path.rmdir()
+            sandbox.home.path.rmdir()
+            sandbox.home.path.parent.rmdir()
+
+    async def test_a_home_whose_folder_is_gone_is_told(self, lab: Lab) -> None:
+        home = lab.home("one", shelf="gone")
+        for folder in (home.workspace, home.skills, home.path, home.path.parent):
+            folder.rmdir()
+        with pytest.raises(SandboxUnavailable, match="folder is gone"):
+            await lab.backend.start(home, lab.api)
+
+    async def test_a_home_that_is_gone_is_told(self, lab: Lab) -> None:
+        home = lab.home("one")
+        for folder in (home.workspace, home.skills):
+            folder.rmdir()
+        with pytest.raises((SandboxDied, FileNotFoundError)):
+            await Sandbox.start(lab.backend.start(home, lab.api), home, lab.settings)
+
+
+class TestOwners:
+    async def test_each_has_a_zygote_of_its_own(self, lab: Lab) -> None:
+        sandboxes = [await lab.start(f"{owner}-{number}", owner=owner) for owner in ("ada", "bob") for number in (1, 2)]
+        zygotes = [zygote_of(sandbox) for sandbox in sandboxes]
+        assert zygotes[0] == zygotes[1] != zygotes[2] == zygotes[3]
+
+    async def test_a_zygote_without_sandboxes_ends_after_a_while(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lineage, "IDLE_SECONDS", 0.05)
+        sandbox = await lab.start("one", owner="ada")
+        zygote = zygote_of(sandbox)
+        await sandbox.close()
+        await _until(lambda: not is_running(zygote))
+        assert await value(await lab.start("two", owner="ada"), "1") == 1
+
+
+class TestDeath:
+    @pytest.mark.parametrize("who", ["the zygote", "its init", "its bwrap"])
+    async def test_it_ends_its_sandboxes_and_the_next_request_makes_another(self, lab: Lab, who: str) -> None:
+        one, two = await lab.start("one"), await lab.start("two")
+        zygote = zygote_of(one)
+        init = _parent(zygote)
+        victim = {"the zygote": zygote, "its init": init, "its bwrap": _parent(init)}[who]
+        pids = [first_process(one), first_process(two)]
+        watching = Watching()
+        running = asyncio.create_task(one.run("print('going')\nimport time; time.sleep(60)", watching, 60))
+        async with asyncio.timeout(10):
+            await watching.printed_something.wait()
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(SandboxDied, match="zygote ended"):
+            async with asyncio.timeout(10):
+                await running
+        await _until(lambda: not two.alive and not any(map(is_running, pids)))
+        assert await value(await lab.start("three"), "1") == 1
+
+    async def test_one_that_is_stuck_is_replaced(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(process, "CLONE_SECONDS", 0.3)
+        stuck = zygote_of(await lab.start("one"))
+        os.kill(stuck, signal.SIGSTOP)
+        sandbox = await lab.start("two")
+        assert zygote_of(sandbox) != stuck
+        await _until(lambda: not is_running(stuck))
+
+    async def test_a_sandbox_that_is_killed_ends_alone(self, lab: Lab) -> None:
+        one, two = await lab.start("one"), await lab.start("two")
+        await value(two, "kept = 42")
+        os.kill(first_process(one), signal.SIGKILL)
+        await _until(lambda: not one.alive)
+        assert await value(two, "kept") == 42
+        assert zygote_of(await lab.start("three")) == zygote_of(two)
+
+    async def test_how_a_program_ended_its_interpreter_is_told(self, lab: Lab) -> None:
+        for code, ending in (
+            ("import os; os._exit(7)", "exit code 7"),
+            ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+        ):
+            sandbox = await lab.start("one")
+            with pytest.raises(SandboxDied, match=ending):
+                await sandbox.run(code, Listener(slow=False), 10)
+            await sandbox.close()
+
+
+async def test_a_session_is_told_what_the_end_of_its_zygote_cost(runtime_dir: Path) -> None:
+    await candidate("zygote", runtime_dir)
+    async with Toolfold.open({"servers": {}}, data_dir=runtime_dir) as fold:
+        assert (await fold.choice()).backend.name == "zygote"
+        await fold.run("kept = 42\nopen('workspace/file', 'w').write('still here')", session="s")
+        zygotes = [pid for pid in _ours() if b"toolfold_guest.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        for pid in zygotes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await _until(lambda: not any(map(is_running, zygotes)))
+        result = await fold.run("open('workspace/file').read()", session="s")
+    assert result.value == "still here"
+    assert "kept" in result.notice
+
+
+class TestNothingIsLeft:
+    async def test_closing_ends_every_zygote_and_a_start_after_it_makes_another(self, lab: Lab) -> None:
+        zygotes = {zygote_of(await lab.start(owner, owner=owner)) for owner in ("ada", "bob")}
+        await lab.backend.close()
+        assert not any(map(is_running, zygotes))
+        assert await value(await lab.start("again"), "1") == 1
+
+    async def test_a_start_that_is_given_up_leaves_nothing(self, lab: Lab) -> None:
+        """At every point of a start: whatever was made for it is gone, and the next one works."""
+        await (await lab.start("warm")).close()
+        warm = _ours()
+        descriptors = _open_files()
+        for number in range(30):
+            starting = asyncio.create_task(lab.backend.start(lab.home(f"{number}"), lab.api))
+            await asyncio.sleep(number / 3000)
+            starting.cancel()
+            try:
+                cell = await starting
+            except asyncio.CancelledError:
+                continue
+            cell.kill()
+            await cell.wait()
+        await _until(lambda: _ours() == warm)
+        await _until(lambda: _open_files() == descriptors)
+        assert await value(await lab.start("last"), "1") == 1
+
+    async def test_many_at_once_and_one_after_another_leave_nothing(self, lab: Lab) -> None:
+        await (await lab.start("warm")).close()
+        warm = _ours()
+        descriptors = _open_files()
+
+        async def one(number: int) -> None:
+            sandbox = await lab.start(f"{number}")
+            assert await value(sandbox, f"{number} * 2") == number * 2
+            await sandbox.close()
+
+        await asyncio.gather(*map(one, range(20)))
+        await _until(lambda: _ours() == warm)
+        assert _open_files() == descriptors
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
