@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ async def _runs_a_second(
         for revision in ERAS:
             progress(f"runs a second with {CLIENTS} clients, {revision}")
             taken: dict[str, list[float]] = {}
-            clients = {url: [Client(url, revision) for _ in range(CLIENTS)] for url in filter(None, (ours, theirs))}
+            clients = {url: [HttpClient(url, revision) for _ in range(CLIENTS)] for url in filter(None, (ours, theirs))}
             for _ in range(rounds):
                 for url, eight in clients.items():
                     taken.setdefault(url, []).append(await _busy(eight))
@@ -79,13 +79,13 @@ async def _runs_a_second(
     return figures
 
 
-async def _busy(clients: list[Client]) -> float:
+async def _busy(clients: list[HttpClient]) -> float:
     """Runs a second while every client runs one after the other, each in a session of its own."""
     for number, client in enumerate(clients):
         await client.run(f"s{number}")  # the connection may have been closed since its last turn
     begun = time.perf_counter()
 
-    async def keep_running(number: int, client: Client) -> int:
+    async def keep_running(number: int, client: HttpClient) -> int:
         count = 0
         while time.perf_counter() < begun + _TURN:
             await client.run(f"s{number}")
@@ -97,38 +97,49 @@ async def _busy(clients: list[Client]) -> float:
 
 
 async def _latency(home: Path, rounds: int, progress: Callable[[str], None]) -> list[Figure]:
-    """The SDK's client on both transports."""
-    import httpx2
-    from mcp import Client as SdkClient
-    from mcp import StdioServerParameters
-    from mcp.client.stdio import stdio_client
-    from mcp.client.streamable_http import streamable_http_client
-
+    """Clients that cost next to nothing show what serving costs; the SDK's client is what people have."""
     figures: list[Figure] = []
     for revision, mode in ERAS.items():
         progress(f"a run over HTTP and over stdio, {revision}")
-        async with AsyncExitStack() as stack:
-            url = await stack.enter_async_context(_serving(_serve(home / "ours")))
-            http = await stack.enter_async_context(
-                httpx2.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}, timeout=60)
-            )
-            quiet = stack.enter_context(open(os.devnull, "w"))  # noqa: ASYNC230, PTH123, SIM115 - for the child
-            command, *arguments = _serve(home / "stdio", http=False)
-            pipes = stdio_client(StdioServerParameters(command=command, args=arguments), errlog=quiet)
-            over = {
-                name: await stack.enter_async_context(SdkClient(transport, mode=mode))
-                for name, transport in (("http", streamable_http_client(url, http_client=http)), ("stdio", pipes))
-            }
-
-            async def run(name: str, over: dict[str, Any] = over) -> None:
-                result = await over[name].call_tool("run_code", {"code": "1", "session": "live"})
-                assert not result.is_error, result.content
-
-            for name in over:
-                await run(name)
-            taken = await side_by_side(lambda: run("http"), lambda: run("stdio"), rounds * 2, in_a_row=20)
-            figures.append(Figure(f"live run over HTTP, {revision}, p50", *taken, "the same over stdio", budget=1.5))
+        async with _serving(_serve(home / "ours")) as url, _on_stdio(_serve(home / "stdio", http=False)) as process:
+            http, pipes = HttpClient(url, revision), PipeClient(process, revision)
+            taken = await _in_turns(lambda: http.run("live"), lambda: pipes.run("live"), rounds)  # noqa: B023
+        figures.append(Figure(f"live run over HTTP, {revision}, p50", *taken, "the same over stdio", budget=1.5))
+        async with _serving(_serve(home / "ours")) as url, _sdk_clients(url, home, mode) as (http, pipes):
+            taken = await _in_turns(lambda: _run(http), lambda: _run(pipes), rounds)  # noqa: B023
+        figures.append(Figure("… by the SDK's client", *taken, "the same over stdio", budget=1.5))
     return figures
+
+
+async def _in_turns(
+    http: Callable[[], Awaitable[None]], stdio: Callable[[], Awaitable[None]], rounds: int
+) -> tuple[float, float]:
+    await http()
+    await stdio()
+    return await side_by_side(http, stdio, rounds * 2, in_a_row=20)
+
+
+@asynccontextmanager
+async def _sdk_clients(url: str, home: Path, mode: str) -> AsyncGenerator[tuple[Any, Any]]:
+    import httpx2
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    command, *arguments = _serve(home / "stdio", http=False)
+    with open(os.devnull, "w") as quiet:  # noqa: ASYNC230, PTH123 - a descriptor for the child
+        pipes = stdio_client(StdioServerParameters(command=command, args=arguments), errlog=quiet)
+        async with (
+            httpx2.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}, timeout=60) as client,
+            Client(streamable_http_client(url, http_client=client), mode=mode) as http,
+            Client(pipes, mode=mode) as stdio,
+        ):
+            yield http, stdio
+
+
+async def _run(client: Any) -> None:
+    result = await client.call_tool("run_code", {"code": "1", "session": "live"})
+    assert not result.is_error, result.content
 
 
 async def _until_ready(home: Path, rounds: int, progress: Callable[[str], None]) -> list[Figure]:
@@ -151,47 +162,60 @@ async def _until_ready(home: Path, rounds: int, progress: Callable[[str], None])
 
 async def _ready_on_stdio(command: list[str]) -> float:
     begun = time.perf_counter()
-    process = await _start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        for message in (_message("initialize", _HELLO), _message("notifications/initialized"), _message("tools/list")):
-            process.stdin.write(json.dumps(message).encode() + b"\n")
-            if "id" in message:
-                assert b'"result"' in await process.stdout.readline()
+    async with _on_stdio(command) as process:
+        await PipeClient(process, OLDER).ask("tools/list")
         return (time.perf_counter() - begun) * 1000
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def _ready_on_http(command: list[str]) -> float:
     begun = time.perf_counter()
     async with _serving(command) as url:
-        await Client(url, NEWER).ask("tools/list")
+        await HttpClient(url, NEWER).ask("tools/list")
         return (time.perf_counter() - begun) * 1000
 
 
-class Client:
+class LightClient:
     """A client that costs next to nothing, so that the server is what is measured."""
 
-    def __init__(self, url: str, revision: str) -> None:
-        self._host = url.split("/")[2]
+    def __init__(self, revision: str) -> None:
         self._revision = revision
-        self._session = ""
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._greeted = revision == NEWER
 
     async def run(self, session: str) -> None:
         answer = await self.ask("tools/call", name="run_code", arguments={"code": "1", "session": session})
         assert not answer["result"].get("isError"), answer
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        if self._revision == OLDER and not self._session:
+        if not self._greeted:
+            self._greeted = True
             await self._post(_message("initialize", _HELLO))
             await self._post(_message("notifications/initialized"))
         if self._revision == NEWER:
             params["_meta"] = _META
         return json.loads(await self._post(_message(method, params)))
+
+    async def _post(self, message: dict[str, Any]) -> bytes:
+        raise NotImplementedError
+
+
+class PipeClient(LightClient):
+    def __init__(self, process: asyncio.subprocess.Process, revision: str) -> None:
+        super().__init__(revision)
+        self._process = process
+
+    async def _post(self, message: dict[str, Any]) -> bytes:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        return await self._process.stdout.readline() if "id" in message else b""
+
+
+class HttpClient(LightClient):
+    def __init__(self, url: str, revision: str) -> None:
+        super().__init__(revision)
+        self._host = url.split("/")[2]
+        self._session = ""
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def _post(self, message: dict[str, Any]) -> bytes:
         body = json.dumps(message).encode()
@@ -275,6 +299,16 @@ async def _serving(command: list[str]) -> AsyncGenerator[str]:
         await process.wait()
         if reading is not None:
             await reading
+
+
+@asynccontextmanager
+async def _on_stdio(command: list[str]) -> AsyncGenerator[asyncio.subprocess.Process]:
+    process = await _start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 async def _start(command: list[str], **streams: Any) -> asyncio.subprocess.Process:
