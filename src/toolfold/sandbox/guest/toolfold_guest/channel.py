@@ -199,7 +199,8 @@ class Channel:
         body = self._buffer[4 : 4 + size].decode()
         del self._buffer[: 4 + size]
         frame = parse(body)
-        frame["size"] = size + frame.get("follows", 0)
+        if "t" not in frame:
+            frame["size"] = size + frame.get("follows", 0)
         return frame
 
     def _read_while_idle(self, loop: Any, waiter: _Waiter) -> None:
