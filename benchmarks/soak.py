@@ -39,6 +39,9 @@ _TIMEOUT = 0.5
 _SESSIONS = 8
 _GROWTH = 1.2
 _SETTLING = 30.0
+_MORE_ZYGOTES = 2
+"""A zygote is replaced after some runs; the first one lives for its sessions, the last but one for what waits."""
+_OF_A_ZYGOTE = {"processes": 3, "descriptors": 6}
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,9 @@ async def _inside(
 
 
 def _allowed(what: str, before: int) -> int:
-    return int(before * (_GROWTH - 1)) if what == "memory, MB" else 0
+    if what == "memory, MB":
+        return int(before * (_GROWTH - 1))
+    return _MORE_ZYGOTES * _OF_A_ZYGOTE.get(what, 0)
 
 
 async def _one(fold: Toolfold, number: int) -> str:

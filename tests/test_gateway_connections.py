@@ -122,6 +122,26 @@ async def test_the_peer_with_most_silent_connections_loses_one() -> None:
         assert b" 200 " in await ask(modest)
 
 
+async def test_clients_are_served_in_a_flood_of_connections() -> None:
+    async def flood(port: int) -> None:
+        kept: list[socket.socket] = []
+        while True:
+            try:
+                kept = [*kept[-200:], socket.create_connection(("127.0.0.1", port))]
+            except OSError:
+                kept.clear()
+            await asyncio.sleep(0)
+
+    async with listening() as (_, port):
+        flooding = [asyncio.create_task(flood(port)) for _ in range(8)]
+        try:
+            for _ in range(50):
+                assert b" 200 " in await ask(await connect(port))
+        finally:
+            for task in flooding:
+                task.cancel()
+
+
 @pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nhost: x\r\n"])
 async def test_a_head_must_arrive_in_time(sent: bytes) -> None:
     async with listening(header_time=0.2) as (connections, port):
@@ -244,4 +264,4 @@ async def test_a_hundred_half_open_connections_do_not_keep_a_client_out(runtime_
         for _, writer in strangers:
             writer.write(b"POST /mcp HTTP/1.1\r\n")
         assert b" 400 " in await ask(await connect(gateway.port))
-        assert len(list(Path(f"/proc/{gateway.process.pid}/fd").iterdir())) < 150
+        assert len(list(Path(f"/proc/{gateway.process.pid}/fd").iterdir())) < 250

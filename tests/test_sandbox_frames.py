@@ -161,7 +161,7 @@ def test_texts_behind_a_frame_arrive_in_their_places(texts: list[str], chunks: l
             data = data[size:]
         asking.join(5)
         assert [part["text"] for part in answers[0]["parts"]] == [*texts, "short"]
-        assert channel.next_order() == order
+        assert order.items() <= channel.next_order().items()
 
 
 def test_a_frame_holds_nothing_that_is_not_json() -> None:

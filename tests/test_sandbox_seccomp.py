@@ -137,6 +137,14 @@ def test_files_have_locks_but_neither_leases_nor_watchers(machine: Machine, comm
 
 
 @pytest.mark.parametrize("machine", MACHINES)
+def test_huge_pages_and_pipes_of_the_kernel_are_out_of_reach(machine: Machine) -> None:
+    assert call(machine, "mmap", 0, 4096, 3, 0x22) == ALLOW
+    assert call(machine, "mmap", 0, 4096, 3, 0x22 | 0x40000) == ERRNO | errno.ENOMEM
+    assert call(machine, "pipe2", 0, 0o2004000) == ALLOW
+    assert call(machine, "pipe2", 0, 0o200) == call(machine, "pipe2", 0, 0o40000) == ERRNO | errno.EINVAL
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_in_memory_is_not_decided_inside(machine: Machine) -> None:
     assert call(machine, "fadvise64", 3, 0, 0, 4) == call(machine, "readahead", 3) == ERRNO
 
@@ -171,6 +179,16 @@ def test_nodes_are_files_and_pipes(machine: Machine) -> None:
 def test_limits_of_other_processes_are_out_of_reach(machine: Machine) -> None:
     assert call(machine, "prlimit64", 0, 7) == ALLOW
     assert call(machine, "prlimit64", 1, 7) == ERRNO | errno.EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_limit_of_core_files_can_be_read_and_not_changed(machine: Machine) -> None:
+    assert call(machine, "prlimit64", 0, 4, 0) == ALLOW
+    for pointer in (0x1000, 1 << 32, 0x7FFF_0000_0000, 0x7FFF_0000_1000):
+        assert call(machine, "prlimit64", 0, 4, pointer) == ERRNO | errno.EPERM
+        assert call(machine, "prlimit64", 0, 7, pointer) == ALLOW
+    assert call(machine, "setrlimit", 4) == ERRNO | errno.EPERM
+    assert call(machine, "setrlimit", 7) == ALLOW
 
 
 @pytest.mark.parametrize("machine", MACHINES)

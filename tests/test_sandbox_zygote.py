@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.available import candidate
 from tests.hostile.arena import Listener
 from tests.zygote_lab import Lab, Watching, first_process, is_running, lab_around, value, zygote_of
+from toolfold import Toolfold
 from toolfold.errors import SandboxDied, SandboxUnavailable
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.sandbox.zygote import lineage, process
@@ -182,6 +185,21 @@ class TestDeath:
             with pytest.raises(SandboxDied, match=ending):
                 await sandbox.run(code, Listener(slow=False), 10)
             await sandbox.close()
+
+
+async def test_a_session_is_told_what_the_end_of_its_zygote_cost(runtime_dir: Path) -> None:
+    await candidate("zygote", runtime_dir)
+    async with Toolfold.open({"servers": {}}, data_dir=runtime_dir) as fold:
+        assert (await fold.choice()).backend.name == "zygote"
+        await fold.run("kept = 42\nopen('workspace/file', 'w').write('still here')", session="s")
+        zygotes = [pid for pid in _ours() if b"toolfold_guest.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        for pid in zygotes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await _until(lambda: not any(map(is_running, zygotes)))
+        result = await fold.run("open('workspace/file').read()", session="s")
+    assert result.value == "still here"
+    assert "kept" in result.notice
 
 
 class TestNothingIsLeft:

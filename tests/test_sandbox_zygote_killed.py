@@ -101,8 +101,9 @@ async def _until_gone(mark: int) -> None:
 
 
 def _groups(pid: int) -> list[Path]:
-    """Control groups of sandboxes of this process."""
-    return list(Path("/sys/fs/cgroup").glob(f"**/toolfold-{pid}-*"))
+    """Control groups of sandboxes of this process. Others come and go meanwhile."""
+    walked = os.walk("/sys/fs/cgroup", onerror=None)
+    return [Path(folder) for folder, _, _ in walked if Path(folder).name.startswith(f"toolfold-{pid}-")]
 
 
 def _mounts(data_dir: Path) -> list[str]:

@@ -345,7 +345,7 @@ class Toolfold:
         from toolfold.session.sessions import Sessions
 
         settings = self.settings.sandbox
-        self._choice = await choose(settings, self.settings.data_dir, tell=_log.info)
+        self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
         await self._fresh_tree()
         world = World(
             self.catalog,

@@ -21,7 +21,7 @@ from toolfold.sandbox.bubblewrap import launcher, obstacles
 from toolfold.sandbox.choose import Candidate, choose
 from toolfold.sandbox.container import engine
 from toolfold.sandbox.probe import prove
-from toolfold.sandbox.protocol import Backend, Cell, SessionHome, Tell
+from toolfold.sandbox.protocol import Backend, Cell, Log, SessionHome
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +103,7 @@ class Bare:
 
 
 def offer(backend: Backend, identity: str = "1") -> choosing.Opener:
-    async def opener(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
+    async def opener(settings: SandboxSettings, data_dir: Path, log: Log) -> Candidate:
         async def title() -> str:
             return "a test's backend"
 
@@ -113,7 +113,7 @@ def offer(backend: Backend, identity: str = "1") -> choosing.Opener:
 
 
 def refuse(message: str, hint: str = "") -> choosing.Opener:
-    async def opener(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
+    async def opener(settings: SandboxSettings, data_dir: Path, log: Log) -> Candidate:
         raise SandboxUnavailable(message, hint=hint)
 
     return opener
@@ -191,7 +191,9 @@ class TestChoice:
         ways(bubblewrap=[refuse("first", "Run: fix")], container=[refuse("second", "Run: other")], monty=[])
         with pytest.raises(SandboxUnavailable) as refused:
             await choose(SandboxSettings(), tmp_path)
-        assert str(refused.value).startswith("No sandbox holds here, so no program will be run. (1) first (2) second")
+        assert str(refused.value).startswith(
+            "No working sandbox was found, so no program will be run. (1) first (2) second"
+        )
         assert refused.value.hint == "Run: fix"
 
     async def test_strict_isolation_never_takes_a_zygote(self, runtime_dir: Path) -> None:

@@ -192,4 +192,48 @@ NEIGHBOURS = [
         """,
         ends="sandbox.processes",
     ),
+    Attempt(
+        "huge_pages",
+        "takes pages that were set aside for another program",
+        """
+        import mmap
+        def attempt():
+            try:
+                return len(mmap.mmap(-1, 2 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)) > 0
+            except OSError as error:
+                if error.errno == errno.ENOMEM and HERE != "workspace":
+                    return "no huge pages"
+                raise
+        """,
+        needs="no huge pages",
+    ),
+    Attempt(
+        "kernel_notifications",
+        "makes a pipe for the kernel's notifications",
+        """
+        def attempt():
+            try:
+                os.pipe2(os.O_EXCL)
+            except OSError as error:
+                if error.errno in (errno.ENOPKG, errno.EINVAL) and HERE != "workspace":
+                    return "no notifications"
+                raise
+            return True
+        """,
+        needs="no notifications",
+    ),
+    Attempt(
+        "crash_handler",
+        "crashes, so that the host starts its crash handler, as root, on memory that the program chose",
+        """
+        import resource
+        def attempt():
+            # With a limit of 1, and no other, the kernel starts none.
+            try:
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            except (OSError, ValueError):
+                pass
+            return resource.getrlimit(resource.RLIMIT_CORE)[0] != 1
+        """,
+    ),
 ]

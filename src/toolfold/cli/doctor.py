@@ -144,12 +144,12 @@ def _todo(hint: str, source: str, log: Path) -> str:
     return f"{hint} Log: {log}{f'; configured in {source}' if source else ''}".lstrip()
 
 
-async def _sandbox(fold: Toolfold, tell: Callable[[str], None]) -> list[Line]:
+async def _sandbox(fold: Toolfold, log: Callable[[str], None]) -> list[Line]:
     from toolfold.sandbox.choose import choose
 
     try:
         # What holds now, whatever was proved and remembered before.
-        choice = await choose(fold.settings.sandbox, fold.settings.data_dir, live=True, tell=tell)
+        choice = await choose(fold.settings.sandbox, fold.settings.data_dir, live=True, log=log)
         result = await fold.run(_PROBE, timeout=20)
     except ToolfoldError as error:
         return [Line(topic="sandbox", name="no sandbox", state="bad", detail=error.message, todo=error.hint)]

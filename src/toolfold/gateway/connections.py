@@ -25,7 +25,8 @@ from uvicorn.server import ServerState
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-_ACCEPTED_AT_ONCE = 64
+_ACCEPTED_AT_ONCE = 8
+"""Connections accepted in one turn of the loop: far fewer than may be unproven, so that those before them are read."""
 _ACCEPT_PAUSE = 0.5
 _LOG_PAUSE = 60.0
 _STOP_TIMEOUT = 3.0
@@ -39,7 +40,7 @@ class ConnectionLimits:
     """A connection is unproven until a request on it was let in. Times are in seconds, sizes in bytes."""
 
     total: int = 512
-    unproven: int = 64
+    unproven: int = 128
     header_time: float = 10.0
     header_size: int = 64 * 1024
     keep_alive: int = 75

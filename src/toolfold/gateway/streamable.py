@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as types
 import pydantic_core
 from mcp.server.connection import Connection
-from mcp.server.runner import aclose_shielded, serve_one
+from mcp.server.runner import ServerRunner, aclose_shielded
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, check_accept_headers
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.inbound import (
@@ -100,10 +100,9 @@ class McpEndpoint:
             return _rejected(route, message.id)
         exchange = Exchange(request, message, send)
         connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
-        method, params, state = message.method, message.params, self._lifespan_state
-        await exchange.answer(
-            serve_one(self._server, exchange, method, params, connection=connection, lifespan_state=state)
-        )
+        runner = ServerRunner(self._server, connection, self._lifespan_state)
+        async with connection.exit_stack:
+            await exchange.answer(runner.on_request(exchange, message.method, message.params))
         return None
 
     # 2025-11-25 and before: a request belongs to a session, which `initialize` begins

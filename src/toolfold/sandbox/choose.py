@@ -20,7 +20,7 @@ from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.container import engine
 from toolfold.sandbox.packages import install
 from toolfold.sandbox.probe import prove
-from toolfold.sandbox.protocol import Backend, Tell, to_nobody
+from toolfold.sandbox.protocol import Backend, Log, no_log
 
 if TYPE_CHECKING:
     from toolfold.sandbox.runtime import Runtime
@@ -54,14 +54,14 @@ class Choice:
     walls: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-Opener = Callable[[SandboxSettings, Path, Tell], Awaitable[Candidate]]
+Opener = Callable[[SandboxSettings, Path, Log], Awaitable[Candidate]]
 
 
-async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = False, tell: Tell = to_nobody) -> Choice:
+async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = False, log: Log = no_log) -> Choice:
     """The configured backend, or for `auto` the strongest one here, proved by a hostile probe.
 
     A proof is remembered for this boot, kernel, backend and runtime; `live` probes whatever is remembered.
-    `tell` hears of what takes long and is done once: packages that are installed, an image that is made.
+    `log` is given what takes long and is done once: packages that are installed, an image that is made.
     Raises SandboxUnavailable, with the command that would fix it, when none holds.
     """
     known = backends()
@@ -71,7 +71,7 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
         if opener is zygote and settings.isolation == "strict":
             continue
         try:
-            candidate = await opener(settings, data_dir, tell)
+            candidate = await opener(settings, data_dir, log)
             evidence = await _proved(candidate, data_dir, live=live)
         except SandboxUnavailable as error:
             # What both ways to bubblewrap lack is told once.
@@ -82,7 +82,7 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
         raise refused[0]
     reasons = " ".join(f"({number}) {error.message}" for number, error in enumerate(refused, start=1))
     fix = next((error.hint for error in refused if error.hint), "")
-    raise SandboxUnavailable(f"No sandbox holds here, so no program will be run. {reasons}", hint=fix)
+    raise SandboxUnavailable(f"No working sandbox was found, so no program will be run. {reasons}", hint=fix)
 
 
 def backends() -> dict[str, list[Opener]]:
@@ -131,33 +131,33 @@ def _remember(path: Path, key: str, evidence: str) -> None:
         temporary.replace(path)
 
 
-async def zygote(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
+async def zygote(settings: SandboxSettings, data_dir: Path, log: Log = no_log) -> Candidate:
     """bubblewrap around a zygote: sandboxes are cloned, so they share what SECURITY.md says."""
-    return await asyncio.to_thread(_find_zygote, settings, data_dir, tell)
+    return await asyncio.to_thread(_find_zygote, settings, data_dir, log)
 
 
-async def bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
+async def bubblewrap(settings: SandboxSettings, data_dir: Path, log: Log = no_log) -> Candidate:
     """One bubblewrap for each sandbox."""
-    return await asyncio.to_thread(_find_bubblewrap, settings, data_dir, tell)
+    return await asyncio.to_thread(_find_bubblewrap, settings, data_dir, log)
 
 
-async def podman(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
-    return await _container("podman", settings, data_dir, tell)
+async def podman(settings: SandboxSettings, data_dir: Path, log: Log = no_log) -> Candidate:
+    return await _container("podman", settings, data_dir, log)
 
 
-async def docker(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
-    return await _container("docker", settings, data_dir, tell)
+async def docker(settings: SandboxSettings, data_dir: Path, log: Log = no_log) -> Candidate:
+    return await _container("docker", settings, data_dir, log)
 
 
-async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
+async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Path, log: Log) -> Candidate:
     from toolfold.sandbox.container.backend import open_container
 
     if settings.image and settings.packages:
         message = "`sandbox.packages` are for this Python, and `sandbox.image` brings another one."
         raise SandboxUnavailable(message, hint="Put the packages into the image, or leave one of the two out.")
     found = await engine.find_engine(name)
-    packages = await asyncio.to_thread(install, settings.packages, data_dir, tell)
-    backend = await open_container(settings, found, data_dir, packages, tell)
+    packages = await asyncio.to_thread(install, settings.packages, data_dir, log)
+    backend = await open_container(settings, found, data_dir, packages, log)
 
     async def title() -> str:
         return found.title
@@ -167,7 +167,7 @@ async def _container(name: engine.Name, settings: SandboxSettings, data_dir: Pat
     return Candidate(backend, title, backend.identity, walls=walls)
 
 
-async def monty(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobody) -> Candidate:
+async def monty(settings: SandboxSettings, data_dir: Path, log: Log = no_log) -> Candidate:
     from toolfold.sandbox.monty.backend import PROBE, Monty, find_monty
 
     binary, version = find_monty()
@@ -178,10 +178,10 @@ async def monty(settings: SandboxSettings, data_dir: Path, tell: Tell = to_nobod
     return Candidate(Monty(settings, binary), title, f"{binary} {version}", PROBE)
 
 
-def _find_zygote(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
+def _find_zygote(settings: SandboxSettings, data_dir: Path, log: Log) -> Candidate:
     from toolfold.sandbox.zygote.backend import Zygotes
 
-    runtime, bwrap, packages, title, identity = _parts(settings, data_dir, tell)
+    runtime, bwrap, packages, title, identity = _parts(settings, data_dir, log)
     backend = Zygotes(settings, runtime, bwrap, packages)
 
     async def named() -> str:
@@ -190,16 +190,16 @@ def _find_zygote(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candi
     return Candidate(backend, named, identity, walls=backend.walls)
 
 
-def _find_bubblewrap(settings: SandboxSettings, data_dir: Path, tell: Tell) -> Candidate:
+def _find_bubblewrap(settings: SandboxSettings, data_dir: Path, log: Log) -> Candidate:
     from toolfold.sandbox.bubblewrap.backend import Bubblewrap
 
-    runtime, bwrap, packages, title, identity = _parts(settings, data_dir, tell)
+    runtime, bwrap, packages, title, identity = _parts(settings, data_dir, log)
     backend = Bubblewrap(settings, runtime, bwrap, packages)
     return Candidate(backend, title, identity, walls=backend.walls)
 
 
 def _parts(
-    settings: SandboxSettings, data_dir: Path, tell: Tell
+    settings: SandboxSettings, data_dir: Path, log: Log
 ) -> tuple[Runtime, Path, tuple[Path, ...], Callable[[], Awaitable[str]], str]:
     """What bubblewrap needs, its title and its identity."""
     from toolfold.sandbox.bubblewrap.launcher import find_bwrap
@@ -210,7 +210,7 @@ def _parts(
         raise SandboxUnavailable(f"bubblewrap exists on Linux only; this is {platform.system()}.")
     bwrap = find_bwrap()
     runtime = prepare(data_dir)
-    packages = install(settings.packages, data_dir, tell)
+    packages = install(settings.packages, data_dir, log)
     stat = bwrap.stat()
 
     async def title() -> str:

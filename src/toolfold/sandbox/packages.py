@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 from toolfold.errors import ConfigError
 from toolfold.sandbox.anonymous import forget_paths, own_paths
-from toolfold.sandbox.protocol import Tell, to_nobody
+from toolfold.sandbox.protocol import Log, no_log
 from toolfold.sandbox.runtime import make_readable
 
 _REQUIREMENT = re.compile(
@@ -36,7 +36,7 @@ _SAID = 600
 _LOCK_SECONDS = 900.0
 
 
-def install(packages: Sequence[str], data_dir: Path, tell: Tell = to_nobody) -> tuple[Path, ...]:
+def install(packages: Sequence[str], data_dir: Path, log: Log = no_log) -> tuple[Path, ...]:
     """The folders to mount for `packages`; installs what is not there yet, telling `tell` how far it is.
 
     Raises ConfigError, with what to do, when they cannot be installed. May take minutes the first time.
@@ -56,7 +56,7 @@ def install(packages: Sequence[str], data_dir: Path, tell: Tell = to_nobody) -> 
         return (folder,)
     with _locked(home / "lock"):
         if not folder.is_dir():
-            _install(wanted, folder, home / f"{folder.name}.lock.txt", tell)
+            _install(wanted, folder, home / f"{folder.name}.lock.txt", log)
     return (folder,)
 
 
@@ -85,15 +85,15 @@ def _locked(path: Path) -> Generator[None]:
         yield
 
 
-def _install(wanted: list[str], folder: Path, lock: Path, tell: Tell) -> None:
-    tell(f"Installing {', '.join(wanted)} for programs (once).")
+def _install(wanted: list[str], folder: Path, lock: Path, log: Log) -> None:
+    log(f"Installing {', '.join(wanted)} for programs (once).")
     work = Path(tempfile.mkdtemp(prefix="build-", dir=folder.parent))
     try:
         target = work / "target"
         if not lock.exists():
-            _resolve(wanted, work, tell)
+            _resolve(wanted, work, log)
             (work / "lock").rename(lock)
-        _run(_install_command(lock, target), wanted, tell)
+        _run(_install_command(lock, target), wanted, log)
         make_readable(target)
         forget_paths(target, [*own_paths(), str(target), tempfile.gettempdir()])
         target.chmod(0o755)
@@ -101,22 +101,22 @@ def _install(wanted: list[str], folder: Path, lock: Path, tell: Tell) -> None:
         target.rename(folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    tell(f"Installed {', '.join(wanted)}.")
+    log(f"Installed {', '.join(wanted)}.")
 
 
-def _resolve(wanted: list[str], work: Path, tell: Tell) -> None:
+def _resolve(wanted: list[str], work: Path, log: Log) -> None:
     """Write `lock`: every package with its exact version and the hashes of its archives."""
     lock = work / "lock"
     pip = _pip()
     if pip is not None:
         report = work / "report.json"
         command = [*pip, "install", "--dry-run", "--ignore-installed", "--only-binary", ":all:", "--no-input"]
-        _run([*command, "--report", str(report), "--", *wanted], wanted, tell)
+        _run([*command, "--report", str(report), "--", *wanted], wanted, log)
         lock.write_text("".join(f"{line}\n" for line in _locked_lines(json.loads(report.read_text()))))
         return
     (work / "wanted.txt").write_text("\n".join(wanted))
     command = [*_uv(), "pip", "compile", "--python", sys.executable, "--only-binary", ":all:", "--generate-hashes"]
-    _run([*command, "--no-header", "--quiet", "--output-file", str(lock), str(work / "wanted.txt")], wanted, tell)
+    _run([*command, "--no-header", "--quiet", "--output-file", str(lock), str(work / "wanted.txt")], wanted, log)
 
 
 def _locked_lines(report: Any) -> list[str]:
@@ -168,7 +168,7 @@ def _uv() -> list[str]:
     return [found]
 
 
-def _run(command: list[str], wanted: list[str], tell: Tell) -> None:
+def _run(command: list[str], wanted: list[str], log: Log) -> None:
     said: list[str] = []
     # Not in the current folder, which may be a stranger's: Python imports from there, and uv reads its config there.
     process = subprocess.Popen(
@@ -179,7 +179,7 @@ def _run(command: list[str], wanted: list[str], tell: Tell) -> None:
         for line in process.stdout:
             if text := line.strip():
                 said.append(text)
-                tell(text)
+                log(text)
     if process.wait() != 0:
         raise ConfigError(
             f"`sandbox.packages` ({', '.join(wanted)}) could not be installed: {_reason(said)}", hint=_hint(said)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
+import threading
 import time
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from toolfold.errors import LimitExceeded
@@ -14,6 +17,8 @@ from toolfold.sandbox.walls.cgroup import Freezer
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ROUNDS = 100
+NO_CORE = 1
+"""RLIMIT_CORE. With 0 no file is written, but a crash starts the host's crash handler, as root; with 1 it does not."""
 PIPES_PER_PROCESS = 4
 """So many pipes and epoll instances are allowed for each process that is."""
 _HOARD_LOOK = 0.5
@@ -23,6 +28,27 @@ _INODE = 1024
 _FEW_SOCKETS = 64
 _IN_A_SOCKET = 320_000
 """Bytes of kernel memory that what was sent to a socket, and not read, can take: half more than the usual buffer."""
+
+
+_starting = threading.Lock()
+
+
+@contextlib.contextmanager
+def no_core() -> Generator[None]:
+    """What is started meanwhile inherits `NO_CORE`, which the sandbox's filter keeps it from changing.
+
+    As root we may not set it for a process that is somebody else already, so it is ours for that moment.
+    """
+    with _starting:
+        soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        if hard == 0:
+            yield
+            return
+        resource.setrlimit(resource.RLIMIT_CORE, (NO_CORE, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
 @dataclass(frozen=True)

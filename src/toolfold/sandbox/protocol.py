@@ -13,12 +13,12 @@ from toolfold.errors import LimitExceeded
 GUEST_HOME = "/agent"
 """The program's working directory: servers/ (read-only), skills/ and workspace/."""
 
-Tell = Callable[[str], None]
-"""Hears, from any thread, of set-up that takes long."""
+Log = Callable[[str], None]
+"""Called, from any thread, with a line about set-up that takes long."""
 
 
-def to_nobody(text: str) -> None:
-    """A `Tell` that keeps it to itself."""
+def no_log(text: str) -> None:
+    """A `Log` for callers who are not interested."""
 
 
 @dataclass(frozen=True)

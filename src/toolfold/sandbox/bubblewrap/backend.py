@@ -44,8 +44,7 @@ class Bubblewrap:
 
     @property
     def walls(self) -> dict[str, str]:
-        held = self._cgroups.holds if self._cgroups is not None else frozenset[str]()
-        return {"isolation": "one bwrap for each sandbox", **self._launcher.walls(held)}
+        return {"isolation": "one bwrap for each sandbox", **self._launcher.walls(self._cgroups)}
 
     async def start(self, home: SessionHome, api: Path) -> BubblewrapCell:
         ours, theirs = socket.socketpair()

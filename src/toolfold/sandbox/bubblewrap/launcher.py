@@ -17,9 +17,10 @@ from typing import Any
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
+from toolfold.sandbox.processes import no_core
 from toolfold.sandbox.protocol import GUEST_HOME
 from toolfold.sandbox.runtime import DEVICES, Runtime, make_readable
-from toolfold.sandbox.walls import identity, seccomp
+from toolfold.sandbox.walls import cgroup, identity, seccomp
 
 _BOOT = "import sys; sys.path.insert(0, '/opt/toolfold'); from toolfold_guest.{module} import main; main()"
 _NEEDED_OPTIONS = ("--disable-userns", "--size", "--json-status-fd")
@@ -65,13 +66,16 @@ class Launcher:
         if self.users is not None:
             self.users.close()
 
-    def walls(self, held: frozenset[str]) -> dict[str, str]:
-        """What holds here beside the namespaces, in words; `held` are the controllers of control groups."""
+    def walls(self, groups: cgroup.Cgroups | None) -> dict[str, str]:
+        """What holds here beside the namespaces, in words."""
+        held = groups.holds if groups is not None else frozenset[str]()
+        frozen = groups is not None and groups.freezes
         return {
             "system calls": "seccomp allow-list" if self.filter is not None else f"no filter for {platform.machine()}",
             "user": "an id of its own" if self.users is not None else "the user's own, mapped",
             **{name: "cgroup" if name in held else "measured from outside" for name in ("memory", "cpu")},
             "processes": "cgroup" if "pids" in held else "rlimit",
+            "sleep": "cgroup" if frozen else "stopped, ended if it moves",
         }
 
     async def start(
@@ -87,14 +91,15 @@ class Launcher:
             # Whatever this process's umask was when the tree was written.
             await asyncio.to_thread(_let_read, api)
             return await self.users.start(owner, self._bwrap, command, paths, output, given)
-        process = subprocess.Popen(
-            [str(self._bwrap), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=given,
-            env={},
-        )
+        with no_core():
+            process = subprocess.Popen(
+                [str(self._bwrap), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=given,
+                env={},
+            )
         return process, {path: str(path) for path in paths}
 
     def program(self, module: str, options: Mapping[str, Any]) -> list[str]:
@@ -143,7 +148,6 @@ class Launcher:
             "RLIMIT_AS": settings.memory + 1024**3,
             "RLIMIT_FSIZE": settings.disk,
             "RLIMIT_NOFILE": 256,
-            "RLIMIT_CORE": 0,
             "RLIMIT_MEMLOCK": 0,
             "RLIMIT_MSGQUEUE": 0,
             "RLIMIT_SIGPENDING": 256,

@@ -22,7 +22,7 @@ from toolfold.sandbox.container.cell import ContainerCell
 from toolfold.sandbox.container.engine import ContainerEngine
 from toolfold.sandbox.container.image import Image, find_image, import_runtime
 from toolfold.sandbox.container.leftovers import Lease, mark
-from toolfold.sandbox.protocol import GUEST_HOME, SessionHome, Tell, to_nobody
+from toolfold.sandbox.protocol import GUEST_HOME, Log, SessionHome, no_log
 from toolfold.sandbox.runtime import prepare
 from toolfold.sandbox.walls import identity, seccomp
 
@@ -42,7 +42,7 @@ async def open_container(
     engine: ContainerEngine,
     data_dir: Path,
     packages: Sequence[Path] = (),
-    tell: Tell = to_nobody,
+    log: Log = no_log,
 ) -> Container:
     """The backend on `engine`, with its image there and what earlier processes left behind removed."""
     if settings.image:
@@ -55,7 +55,7 @@ async def open_container(
         hint = f'Run: {engine.name} pull {_EXAMPLE}, and set `image = "{_EXAMPLE}"` under [sandbox] in toolfold.toml'
         raise SandboxUnavailable(message, hint=hint)
     else:
-        image = await import_runtime(engine, await asyncio.to_thread(prepare, data_dir), tell)
+        image = await import_runtime(engine, await asyncio.to_thread(prepare, data_dir), log)
     lease = await asyncio.to_thread(Lease, data_dir / "containers")
     container = Container(settings, engine, image, data_dir / "containers", lease, packages)
     await container.sweep()
@@ -149,7 +149,13 @@ class Container:
         command += self._engine.user(nobody)
         command += ["--memory", memory, "--memory-swap", memory, "--cpus", f"{settings.cpu:g}"]
         command += ["--pids-limit", str(settings.processes + _OWN_PROCESSES)]
-        command += ["--ulimit", "core=0:0", "--ulimit", "nofile=256:256", *self._engine.ulimits()]
+        command += [
+            "--ulimit",
+            f"core={self._engine.core}:{self._engine.core}",
+            "--ulimit",
+            "nofile=256:256",
+            *self._engine.ulimits(),
+        ]
         command += ["--shm-size", str(_IN_MEMORY_BYTES), "--tmpfs", self._temporary_folder()]
         command += self._volumes(home, api)
         for key, value in self.image.environment.items():

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from toolfold.errors import SandboxUnavailable
+from toolfold.sandbox.processes import NO_CORE
 
 _SECONDS = 30.0
 _SAID = 400
@@ -55,6 +56,12 @@ class ContainerEngine:
             return ["--userns=keep-id", "--user", own] if self.name == "podman" else ["--user", "0:0"]
         who = own if nobody is None else f"{nobody}:{nobody}"
         return [*(["--userns=host"] if self.remapped else []), "--user", who]
+
+    @property
+    def core(self) -> int:
+        """No core files. A rootless engine cannot allow more than we have ourselves."""
+        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        return NO_CORE if hard or not self.rootless else 0
 
     def ulimits(self) -> list[str]:
         """Podman asks for more processes than we may have ourselves, which fails; `--pids-limit` is what counts."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.container.engine import ContainerEngine
-from toolfold.sandbox.protocol import GUEST_HOME, Tell, to_nobody
+from toolfold.sandbox.protocol import GUEST_HOME, Log, no_log
 from toolfold.sandbox.runtime import Runtime
 
 _IMPORT_SECONDS = 300.0
@@ -48,12 +48,12 @@ class Image:
         return [(_GUEST, "/opt/toolfold"), (folder, GUEST_HOME)]
 
 
-async def import_runtime(engine: ContainerEngine, runtime: Runtime, tell: Tell = to_nobody) -> Image:
+async def import_runtime(engine: ContainerEngine, runtime: Runtime, log: Log = no_log) -> Image:
     """The image made from `runtime`, imported if the engine does not have it yet."""
     name = f"toolfold-runtime:{runtime.root.name}-{_FORMAT}"
     found = await _find_id(engine, name)
     if found is None:
-        tell(f"Making {engine.name}'s image from this Python (once).")
+        log(f"Making {engine.name}'s image from this Python (once).")
         found = await _import(engine, runtime.root, name)
     return Image(found, (runtime.python, "-S", *_FLAGS), {"LD_LIBRARY_PATH": runtime.library_path})
 

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from toolfold.sandbox.processes import no_core
 from toolfold.sandbox.protocol import SessionHome
 
 _WANTED = 65536
@@ -66,18 +67,19 @@ class SpareUsers:
 
         def launch() -> tuple[subprocess.Popen[bytes], dict[Path, str]]:
             names = {path: self._names.reachable(path) for path in paths}
-            process = subprocess.Popen(
-                [self._names.reachable_program(bwrap), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=given,
-                env={},
-                cwd="/",
-                user=owner,
-                group=owner,
-                extra_groups=[],
-            )
+            with no_core():
+                process = subprocess.Popen(
+                    [self._names.reachable_program(bwrap), *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=given,
+                    env={},
+                    cwd="/",
+                    user=owner,
+                    group=owner,
+                    extra_groups=[],
+                )
             return process, names
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, launch)

@@ -42,8 +42,7 @@ class Zygotes:
 
     @property
     def walls(self) -> dict[str, str]:
-        held = self._cgroups.holds if self._cgroups is not None else frozenset[str]()
-        return {"isolation": "cloned, from another zygote for each caller", **self._launcher.walls(held)}
+        return {"isolation": "cloned, from another zygote for each caller", **self._launcher.walls(self._cgroups)}
 
     async def start(self, home: SessionHome, api: Path, owner: str = "") -> ZygoteCell:
         """Sandboxes of different owners never come from the same zygote."""
