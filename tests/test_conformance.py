@@ -198,15 +198,19 @@ print((await get_prompt("fixtures", "test_simple_prompt"))[0]["content"]["text"]
 both = await get_prompt("fixtures", "test_prompt_with_arguments", {"arg1": "hello", "arg2": "world"})
 print(both[0]["content"]["text"])
 for name, arguments in [("with_embedded_resource", {"resourceUri": "test://x"}), ("with_image", {})]:
-    print([message["content"]["type"] for message in await get_prompt("fixtures", "test_prompt_" + name, arguments)])
+    for message in await get_prompt("fixtures", "test_prompt_" + name, arguments):
+        content = message["content"]
+        print(content["type"] if isinstance(content, dict) else content.mime_type)
 """
         result = await fixtures.run(code)
         assert result.success, result.error
         assert result.output.splitlines() == [
             "This is a simple prompt for testing.",
             "Prompt with arguments: arg1='hello', arg2='world'",
-            "['resource', 'text']",
-            "['image', 'text']",
+            "resource",
+            "text",
+            "image/png",
+            "text",
         ]
 
 

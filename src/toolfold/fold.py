@@ -60,8 +60,6 @@ class Toolfold:
         self._guards = tuple(guards)
         self._untold = [project.text for project in loaded.untrusted]
         """What the first search says once."""
-        if loaded.data_problem:
-            _log.warning(loaded.data_problem)
         self._stack = contextlib.AsyncExitStack()
         self._fleet: Fleet | None = None
         self._sessions: asyncio.Task[Sessions] | None = None
@@ -97,6 +95,8 @@ class Toolfold:
         from toolfold.upstream.fleet import Fleet
         from toolfold.upstream.roster import Roster
 
+        if self.loaded.data_problem:
+            _log.warning(self.loaded.data_problem)
         fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
         self._fleet = await self._stack.enter_async_context(fleet)
         missing = set(self.catalog.missing)
