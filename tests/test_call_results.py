@@ -352,6 +352,8 @@ hit = search_tools("order an item", "full", 1, "wrapped")[0]
 print(hit["name"] == hit.name, hit.server, hit["import"] == hit.import_, "description" in hit, hit)
 print(sorted(dict(hit)), json.loads(json.dumps(hit)) == hit, hit.kind)
 print(hit.signature)
+print({hit.name: hit.output_schema["type"] for hit in search_tools(server="wrapped", detail="full")
+       if hit.name in ("words", "number", "book")})
 for level in ("name_only", "with_description"):
     print(list(search_tools("order an item", detail=level, limit=1, server="wrapped")[0]))
 everything = search_tools(detail_level="name_only")
@@ -372,6 +374,7 @@ except AttributeError as error:
         "True wrapped True True <wrapped.order>",
         "['description', 'import', 'input_schema', 'name', 'output_schema', 'server', 'signature'] True tool",
         "async def order(item: str, count: int, gift: bool = False) -> dict[str, Any]: ...",
+        "{'book': 'object', 'number': 'integer', 'words': 'array'}",
         "['name', 'server']",
         "['name', 'server', 'description', 'import']",
         "True True",

@@ -20,6 +20,7 @@ from toolfold.codegen.names import ApiNames
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import InvalidArguments
 from toolfold.schema import text
+from toolfold.schema.wrapper import result_schema
 
 Detail = Literal["name_only", "with_description", "full"]
 DETAILS: tuple[Detail, ...] = get_args(Detail)
@@ -120,8 +121,8 @@ class Hit:
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of what a tool returns, where it declares one."""
-        return self._tool.output_schema if self.kind == "tool" else None
+        """The JSON Schema of what a tool returns to a program, where it declares one."""
+        return result_schema(self._tool.output_schema) if self.kind == "tool" else None
 
     @cached_property
     def _tool(self) -> ToolDefinition:

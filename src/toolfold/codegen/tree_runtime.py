@@ -258,13 +258,17 @@ class Package(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             return self.__dir__()
-        if not name.startswith("_") and name in self.__dir__():
+        if not name.startswith("_") and self._has(name):
             import_module(f"{self.__name__}.{name}")
             return self.__dict__[name]
         message = f"{self.__name__} has no {name!r}"
         if not name.startswith("_"):
             message += f". {_instead(name, self.__dir__())}"
         raise AttributeError(message, name=name, obj=self)
+
+    def _has(self, name: str) -> bool:
+        place = f"{self.__path__[0]}/{name}"
+        return os.access(f"{place}.py", os.F_OK) or os.access(place, os.F_OK)
 
     def __setattr__(self, name: str, value: object) -> None:
         # Importing `servers.github.create_issue` binds that module here, under the

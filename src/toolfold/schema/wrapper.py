@@ -33,6 +33,15 @@ def unwrapped(schema: dict[str, Any] | None) -> Any:
     return properties[_KEY] if is_wrapper else None
 
 
+def result_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The schema of what a program gets: that of the value inside where `schema` declares a wrapper."""
+    inner = unwrapped(schema)
+    if schema is None or inner is None:
+        return schema
+    shared = {word: schema[word] for word in ("$schema", "$defs", "definitions") if word in schema}
+    return {**shared, **cast("dict[str, Any]", inner)} if isinstance(inner, dict) else shared
+
+
 def declared_kind(schema: dict[str, Any] | None) -> Literal["text", "list", "any"]:
     """What a result is certain to be, as far as the way to read it depends on that."""
     inner = unwrapped(schema)

@@ -1,7 +1,7 @@
 """The one way out of the sandbox: length-prefixed JSON frames on one socket. What comes in may have texts behind it.
 
-Loop-agnostic on purpose. Agents write `await x`, `asyncio.run(main())`, `loop.run_until_complete(...)` and threads;
-whichever loop makes a request reads the replies, and a reply finds its own loop.
+It belongs to no event loop. Programs write `await x`, `asyncio.run(main())`, `loop.run_until_complete(...)` and start
+threads: any loop or thread that waits for a reply reads for all of them, and each reply is handed to the one it is for.
 """
 
 from __future__ import annotations
@@ -34,11 +34,16 @@ class ToolError(Exception):
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_decode = json.JSONDecoder().decode
 _ENDED: dict[str, Any] = {"error": {"message": "the run that this belongs to has ended", "code": "ended"}}
 
 
 class _Waiter:
-    """One open request. The reply is put down first and told after; whoever asks looks after it said how to tell."""
+    """One open request.
+
+    `put` stores the reply before it looks for a future to resolve; `Channel.request` sets the future before it looks
+    for a reply. So a reply that arrives in between is missed by neither.
+    """
 
     __slots__ = ("future", "loop", "reply")
 
@@ -67,12 +72,12 @@ class Channel:
         self._sock = sock
         self._number = sock.fileno()
         self._send_lock = threading.Lock()
-        # Whoever holds this reads for everybody, and hands out what it read before it lets go.
+        # The holder reads for all that wait, and delivers what it read before it releases the lock.
         self._read_lock = threading.Lock()
         self._ids = itertools.count(1)
         self._buffer = bytearray()
         self._incomplete: dict[str, Any] | None = None
-        """A frame that is here, and the texts behind it are not."""
+        """A frame that has arrived without all of the texts that follow it."""
         self._incoming = memoryview(bytearray(1 << 16))
         self._waiting: dict[int, _Waiter] = {}
         self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -85,7 +90,7 @@ class Channel:
     # Between runs
 
     def next_order(self) -> dict[str, Any]:
-        """Block for what the host wants next. The host going away ends the process: nobody is left to work for."""
+        """Block until the host sends an order. Ends the process when the host closes the channel."""
         self._give_up()
         while True:
             if self._read_lock.acquire(blocking=False):
@@ -103,7 +108,7 @@ class Channel:
             return order
 
     def _give_up(self) -> None:
-        """Nobody answers what an ended run has asked for."""
+        """Resolve what an ended run still waits for: the host will not answer it."""
         for waiter in [*self._waiting.values()]:
             if waiter.reply is None:
                 waiter.put(_ENDED)
@@ -111,7 +116,7 @@ class Channel:
     # Sending
 
     def send(self, frame: dict[str, Any], *, last: bool = False) -> None:
-        """`last` is what ends a run: whatever a thread sends after it would end the sandbox, so it is refused here."""
+        """Send one frame. After the `last` one of a run nothing may follow, so what a thread sends then is refused."""
         self.before_send()
         # JSON has no way to write half of a character pair, which is what names of odd files are made of.
         data = _encode(frame).encode("utf-8", "replace")
@@ -194,7 +199,8 @@ class Channel:
         body = self._buffer[4 : 4 + size].decode()
         del self._buffer[: 4 + size]
         frame = parse(body)
-        frame["size"] = size + frame.get("follows", 0)
+        if "t" not in frame:
+            frame["size"] = size + frame.get("follows", 0)
         return frame
 
     def _read_while_idle(self, loop: Any, waiter: _Waiter) -> None:
@@ -259,7 +265,7 @@ def parse(text: str) -> Any:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return json.loads(text)
+        return _decode(text)
     finally:
         if collecting:
             gc.enable()
