@@ -142,20 +142,20 @@ async def test_ended_servers_are_reaped(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_loss_of_the_warden_is_survived(tmp_path: Path) -> None:
+async def test_the_loss_of_the_supervisor_is_survived(tmp_path: Path) -> None:
     async with Fleet({"a": awkward()}, log_dir=tmp_path) as fleet:
         before = set(children(os.getpid()))
         await fleet.call("a", "echo", {})
         pid = fleet.health()[0].pid
         assert pid is not None
-        wardens: list[int] = []
+        supervisors: list[int] = []
 
         def found() -> bool:
-            wardens[:] = [child for child in set(children(os.getpid())) - before if "warden" in command(child)]
-            return bool(wardens)
+            supervisors[:] = [child for child in set(children(os.getpid())) - before if "supervisor" in command(child)]
+            return bool(supervisors)
 
         await eventually(found)
-        os.kill(wardens[0], signal.SIGKILL)
+        os.kill(supervisors[0], signal.SIGKILL)
         await eventually(lambda: fleet.health()[0].state != "ready")
         await eventually(lambda: not alive([pid]))
         await fleet.call("a", "echo", {})

@@ -320,7 +320,7 @@ async def test_a_call_starts_its_server_before_those_that_are_listed_in_the_back
         await eventually(lambda: fleet.health()[3].state == "starting")
         assert said(await fleet.call("called", "echo", {})) == "{}"
         assert isinstance(await listing[3], Listing)
-        assert {path.stem for path in logs.glob("*.log")} - {"warden"} == {"first", "called"}
+        assert {path.stem for path in logs.glob("*.log")} - {"supervisor"} == {"first", "called"}
     await asyncio.gather(*listing, return_exceptions=True)
 
 

@@ -17,7 +17,7 @@ from toolfold.errors import UpstreamError, UpstreamUnavailable
 from toolfold.upstream.connection import NOT_SENT, OnProgress, Transport
 from toolfold.upstream.health import Health
 from toolfold.upstream.keeper import Keeper
-from toolfold.upstream.processes.warden import Warden
+from toolfold.upstream.processes.supervisor import Supervisor
 from toolfold.upstream.remote import open_remote
 from toolfold.upstream.results import InvalidResponseError, prompt_messages, resource_parts
 from toolfold.upstream.serverlog import ServerLog
@@ -48,7 +48,7 @@ class Fleet:
         self.on_listing = on_listing
         self._log_dir = log_dir
         self._message_limit = message_limit
-        self._warden = Warden(log_dir)
+        self._supervisor = Supervisor(log_dir)
         self._keepers = {
             name: Keeper(
                 name,
@@ -67,7 +67,7 @@ class Fleet:
 
     def _open(self, config: ServerConfig, log: ServerLog) -> AbstractAsyncContextManager[Transport]:
         if config.transport == "stdio":
-            return open_stdio(config, self._warden, log, limit=self._message_limit)
+            return open_stdio(config, self._supervisor, log, limit=self._message_limit)
         return open_remote(config, log, limit=self._message_limit)
 
     async def __aenter__(self) -> Self:
@@ -91,7 +91,7 @@ class Fleet:
             _, late = await asyncio.wait(lives, timeout=CLOSE_TIMEOUT)
             for life in late:
                 life.cancel()
-        await self._warden.close()
+        await self._supervisor.close()
         if lives:
             await asyncio.wait(lives, timeout=1.0)
 

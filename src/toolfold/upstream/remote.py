@@ -106,7 +106,7 @@ class RemoteTransport:
             return f"answered with HTTP {self.status}"
         return getattr(self.reader, "reason", "")
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         return ""
 
     def probe_was_read(self) -> bool:

@@ -1,4 +1,4 @@
-"""One log file per server: what it says on stderr (written by the warden), and what we noticed about it."""
+"""One log file per server: what it says on stderr (written by the supervisor), and what we noticed about it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The stdio transport: a server process whose stdin and stdout carry one JSON message per line.
 
 The SDK's own transport is not used because its cost grows with the square of a line's length, because it hands
-stderr to ours, and because a killed gateway would leave its servers behind (see `warden_process.py`).
+stderr to ours, and because a killed gateway would leave its servers behind (see `supervisor_process.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 from toolfold.config.settings import ServerConfig
 from toolfold.upstream.messages import Lines, MessageTooLongError, Parser
-from toolfold.upstream.processes.warden import Exit, StartRefusedError, Ward, Warden
+from toolfold.upstream.processes.supervisor import Exit, ServerProcess, StartRefusedError, Supervisor
 from toolfold.upstream.serverlog import ServerLog
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ class Stream:
 class MessageReader(Stream):
     """The server's stdout as messages. Ends when the stream or the process does, `reason` then says why."""
 
-    def __init__(self, fd: int, ward: Ward, parser: Parser, limit: int) -> None:
+    def __init__(self, fd: int, process: ServerProcess, parser: Parser, limit: int) -> None:
         self._fd = fd
-        self._ward = ward
+        self._process = process
         self._parser = parser
         self._limit = limit
         self._lines = Lines(limit)
@@ -82,7 +82,7 @@ class MessageReader(Stream):
         self.reason = ""
         self.on_end: Callable[[], None] = lambda: None
         self._listen()
-        ward.exited.add_done_callback(self._process_ended)
+        process.exited.add_done_callback(self._process_ended)
 
     def _listen(self) -> None:
         if not self._listening and not self.over:
@@ -167,11 +167,11 @@ class MessageReader(Stream):
 
     async def _explain(self) -> None:
         if not self.reason:
-            await asyncio.wait({self._ward.exited}, timeout=EXIT_PATIENCE)
-            self.reason = str(self._ward.exited.result()) if self._ward.exited.done() else "closed its stdout"
+            await asyncio.wait({self._process.exited}, timeout=EXIT_PATIENCE)
+            self.reason = str(self._process.exited.result()) if self._process.exited.done() else "closed its stdout"
 
     async def aclose(self) -> None:
-        self._ward.exited.remove_done_callback(self._process_ended)
+        self._process.exited.remove_done_callback(self._process_ended)
         self._finish()
         if self._fd >= 0:
             os.close(self._fd)
@@ -265,14 +265,14 @@ class MessageWriter(Stream):
 class StdioTransport:
     """A running server and both directions of its pipes."""
 
-    def __init__(self, reader: MessageReader, writer: MessageWriter, ward: Ward) -> None:
+    def __init__(self, reader: MessageReader, writer: MessageWriter, process: ServerProcess) -> None:
         self.reader = reader
         self.writer = writer
-        self.ward = ward
+        self.process = process
 
     @property
     def pid(self) -> int | None:
-        return self.ward.pid
+        return self.process.pid
 
     def when_over(self, tell: Callable[[], None]) -> None:
         self.reader.on_end = tell
@@ -280,13 +280,13 @@ class StdioTransport:
     async def explained(self) -> None:
         """Wait, for a moment, for the news of the process's end, which may come after that of its pipes."""
         if self.writer.closed or self.reader.over:
-            await asyncio.wait({self.ward.exited}, timeout=EXIT_PATIENCE)
+            await asyncio.wait({self.process.exited}, timeout=EXIT_PATIENCE)
 
     def reason(self) -> str:
-        return self.reader.reason or (str(self.ward.exited.result()) if self.ward.exited.done() else "")
+        return self.reader.reason or (str(self.process.exited.result()) if self.process.exited.done() else "")
 
-    def last_words(self) -> str:
-        return self.ward.exited.result().last_words if self.ward.exited.done() else ""
+    def stderr_tail(self) -> str:
+        return self.process.exited.result().stderr_tail if self.process.exited.done() else ""
 
     def probe_was_read(self) -> bool:
         return self.writer.unread() == 0
@@ -294,7 +294,7 @@ class StdioTransport:
 
 @asynccontextmanager
 async def open_stdio(
-    config: ServerConfig, warden: Warden, log: ServerLog, *, limit: int
+    config: ServerConfig, supervisor: Supervisor, log: ServerLog, *, limit: int
 ) -> AsyncGenerator[StdioTransport]:
     """Start the server; on leaving, end it and everything it started."""
     from mcp.client.stdio import get_default_environment
@@ -309,7 +309,9 @@ async def open_stdio(
         os.set_blocking(fd, False)
     _widen(our_stdout)
     try:
-        ward = await warden.start(argv, env=env, cwd=config.cwd, log=log.path, stdin=their_stdin, stdout=their_stdout)
+        process = await supervisor.start(
+            argv, env=env, cwd=config.cwd, log=log.path, stdin=their_stdin, stdout=their_stdout
+        )
     except BaseException as error:
         os.close(our_stdin)
         os.close(our_stdout)
@@ -320,14 +322,14 @@ async def open_stdio(
         os.close(their_stdin)
         os.close(their_stdout)
     writer = MessageWriter(our_stdin)
-    reader = MessageReader(our_stdout, ward, parser, limit)
+    reader = MessageReader(our_stdout, process, parser, limit)
     try:
-        yield StdioTransport(reader, writer, ward)
+        yield StdioTransport(reader, writer, process)
     finally:
         await reader.aclose()
         writer.close()
-        # Even if we are cancelled here, the warden ends the server: that needs no word from us beyond this one.
-        await asyncio.shield(asyncio.ensure_future(ward.stop()))
+        # Even if we are cancelled here, the supervisor ends the server: that needs no word from us beyond this one.
+        await asyncio.shield(asyncio.ensure_future(process.stop()))
 
 
 def _widen(fd: int) -> None:
