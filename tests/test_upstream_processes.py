@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.upstream_lab import SERVERS, awkward, eventually, said
+from tests.upstream_lab import SERVERS, awkward, eventually, text_of
 from toolfold.errors import UpstreamUnavailable
 from toolfold.upstream.fleet import Fleet
 
@@ -108,7 +108,7 @@ def test_kill_of_the_whole_group_of_ours_leaves_nothing(parent: Start) -> None:
 
 
 async def family_of(fleet: Fleet, server: str) -> list[int]:
-    return json.loads(said(await fleet.call(server, "family", {})))
+    return json.loads(text_of(await fleet.call(server, "family", {})))
 
 
 @pytest.mark.anyio

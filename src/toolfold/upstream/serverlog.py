@@ -1,4 +1,4 @@
-"""One log file per server: what it says on stderr (written by the supervisor), and what we noticed about it."""
+"""One log file per server: its stderr (written by the process supervisor) and our own notes about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 
 NOTES = 200
-"""Notes per connection; a server that misbehaves without end is described, not recorded."""
+"""Notes per connection. A server that misbehaves without end must not fill the disk."""
 NOTE_CHARS = 500
 LOG_BYTES = 2_000_000
 
@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def readable(text: str, limit: int) -> str:
-    """A server's words without what could move a cursor or hide a line, cut to the last `limit` characters."""
+    """A server's text without control characters and escape sequences, cut to the last `limit` characters."""
     text = _CONTROL.sub("", text).strip()
     return text if len(text) <= limit else "…" + text[-limit:]
 
@@ -30,13 +30,13 @@ _FOLDERS = re.compile(
 
 
 def without_paths(text: str) -> str:
-    """The same text with each absolute path cut to its last part: where things lie here is no business of a model."""
+    """The text with each absolute path cut to its last part: a model need not know the folders of this machine."""
     return _FOLDERS.sub("", text)
 
 
 class ServerLog:
     def __init__(self, folder: Path, server: str) -> None:
-        # A server's name is the person's, not ours: it may hold a slash.
+        # A server's name comes from a config: it may contain a slash.
         name = re.sub(r"[^\w.-]", "_", server)
         if name != server or name.startswith("."):
             name = f"{name.strip('.')}-{zlib.crc32(server.encode('utf-8', 'replace')):08x}"
@@ -59,7 +59,7 @@ class ServerLog:
             text = "more of the same is not recorded"
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         line = f"[toolfold {stamp}] {readable(text, NOTE_CHARS)}\n"
-        # A log that cannot be written is no reason to lose the server.
+        # A log that cannot be written must not stop the server.
         with contextlib.suppress(OSError):
             fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
