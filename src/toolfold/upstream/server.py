@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -187,12 +188,13 @@ class UpstreamServer:
 
     def _ready(self, connection: Connection) -> None:
         self.connection = connection
-        connection.on_close = self._drop_connection
+        connection.on_close = partial(self._drop, connection)
         self._started += 1
         self._last_error = ""
 
-    def _drop_connection(self) -> None:
-        self.connection = None
+    def _drop(self, connection: Connection) -> None:
+        if self.connection is connection:
+            self.connection = None
 
     def _on_end(self, connection: Connection, reason: str) -> None:
         """A connection has ended: give the reason to those who wait, and decide when it may be opened again."""
@@ -200,8 +202,7 @@ class UpstreamServer:
             return
         reason = reason or "went away"
         connection.end_reason.set_result(reason)
-        if self.connection is connection:
-            self.connection = None
+        self._drop(connection)
         if connection.closing:
             return
         # A server that has answered a call is restarted at once, one that never did after a pause.
