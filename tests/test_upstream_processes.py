@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -148,18 +149,36 @@ async def test_the_loss_of_the_supervisor_is_survived(tmp_path: Path) -> None:
         await fleet.call("a", "echo", {})
         pid = fleet.health()[0].pid
         assert pid is not None
-        supervisors: list[int] = []
-
-        def found() -> bool:
-            supervisors[:] = [child for child in set(children(os.getpid())) - before if "supervisor" in command(child)]
-            return bool(supervisors)
-
-        await eventually(found)
-        os.kill(supervisors[0], signal.SIGKILL)
+        os.kill(supervisor_since(before), signal.SIGKILL)
         await eventually(lambda: fleet.health()[0].state != "ready")
         await eventually(lambda: not alive([pid]))
         await fleet.call("a", "echo", {})
         assert fleet.health()[0].restarts == 1
+
+
+@pytest.mark.anyio
+async def test_a_start_that_is_given_up_while_it_is_sent_does_no_harm_to_others(tmp_path: Path) -> None:
+    """The supervisor does not read for a while, so that only a part of a large request fits into the socket."""
+    large = awkward(env={f"LARGE_{number}": "x" * 100_000 for number in range(6)}, start_timeout=1)
+    before = set(children(os.getpid()))
+    async with Fleet({"a": awkward(), "b": large, "c": awkward()}, log_dir=tmp_path) as fleet, asyncio.timeout(60):
+        await fleet.call("a", "echo", {})
+        supervisor = supervisor_since(before)
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            with pytest.raises(UpstreamUnavailable, match="within 1 s"):
+                await fleet.call("b", "echo", {})
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        await fleet.call("c", "echo", {})
+        await fleet.call("a", "echo", {})
+        assert fleet.health()[0].restarts == 0
+
+
+def supervisor_since(before: set[int]) -> int:
+    """The process supervisor that was started since then."""
+    (found,) = [child for child in set(children(os.getpid())) - before if "supervisor" in command(child)]
+    return found
 
 
 def command(pid: int) -> str:

@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,7 @@ class Supervisor:
         self._starting: dict[int, asyncio.Future[ServerProcess]] = {}
         self._servers: dict[int, ServerProcess] = {}
         self._sending = asyncio.Lock()
+        self._background: set[asyncio.Task[None]] = set()
 
     async def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, log: Path, stdin: int, stdout: int
@@ -104,9 +105,14 @@ class Supervisor:
 
     def _abandon(self, number: int) -> None:
         """Stop a server whose start was cancelled."""
-        if number in self._servers and self._control is not None:
-            with contextlib.suppress(OSError):
-                self._control.send(json.dumps({"do": "stop", "id": number, "grace": 0.0}).encode() + b"\n")
+        if number in self._servers:
+            self._in_background(self.request_stop(number, 0.0))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
 
     async def request_stop(self, number: int, grace: float) -> None:
         with contextlib.suppress(OSError):
@@ -136,7 +142,8 @@ class Supervisor:
 
     async def _send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         data = json.dumps(message).encode() + b"\n"
-        async with self._sending:
+        await self._sending.acquire()
+        try:
             if self._control is None:
                 raise BrokenPipeError
             sent = 0
@@ -147,7 +154,18 @@ class Supervisor:
                         sent = self._control.sendmsg([data[:4096]], rights)
                     except BlockingIOError:
                         await asyncio.sleep(0.01)
-            await asyncio.get_running_loop().sock_sendall(self._control, data[sent:])
+        except BaseException:
+            self._sending.release()
+            raise
+        # What was sent in part is completed even if the caller is cancelled, so that the next request is readable.
+        rest = self._in_background(asyncio.get_running_loop().sock_sendall(self._control, data[sent:]))
+        rest.add_done_callback(self._sent)
+        await asyncio.shield(rest)
+
+    def _sent(self, rest: asyncio.Future[None]) -> None:
+        self._sending.release()
+        if not rest.cancelled():
+            rest.exception()
 
     def _readable(self) -> None:
         assert self._control is not None
@@ -205,7 +223,10 @@ class Supervisor:
             self._control = None
 
     async def close(self) -> None:
-        """End everything that was started, grandchildren included, and the supervisor itself."""
+        """End everything that was started, with all descendants, and the supervisor itself."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         self._disconnect()
         process, self._process = self._process, None
         if process is None:
