@@ -25,6 +25,11 @@ def state(pid: int) -> str:
     return listed.stdout.strip()[:1]
 
 
+def born(pid: int) -> str:
+    """When a process was started: its id alone may be another's by now."""
+    return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+
+
 def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if state(pid) not in ("", "Z")]
 
@@ -48,7 +53,7 @@ Start = Callable[..., tuple[subprocess.Popen[str], list[int]]]
 def parent(tmp_path: Path) -> Iterator[Start]:
     """Starts a process that runs a fleet; gives it and everything that has to be gone when it is."""
     started: list[subprocess.Popen[str]] = []
-    seen: list[int] = []
+    seen: dict[int, str] = {}
 
     def start(*flags: str) -> tuple[subprocess.Popen[str], list[int]]:
         process = subprocess.Popen(
@@ -63,15 +68,16 @@ def parent(tmp_path: Path) -> Iterator[Start]:
         family = json.loads(process.stdout.readline())
         assert len(family) == 9
         family += children(process.pid)
-        seen.extend(family)
+        seen.update({pid: born(pid) for pid in family})
         return process, family
 
     yield start
     for process in started:
         process.kill()
         process.communicate()
-    for pid in alive(seen):
-        os.kill(pid, signal.SIGKILL)
+    for pid in alive([*seen]):
+        if born(pid) == seen[pid]:
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("flags", [(), ("deaf", "stays")], ids=["gentle", "stubborn"])
