@@ -17,7 +17,7 @@ from mcp_types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRespo
 
 from toolfold.definitions import BlobPart, TextPart
 from toolfold.upstream.listing import ListingReader, schema_flaw
-from toolfold.upstream.messages import BROKEN_ANSWER, Lines, MessageTooLongError, Parser
+from toolfold.upstream.messages import INVALID_ANSWER, Lines, MessageTooLongError, Parser
 from toolfold.upstream.results import (
     InvalidResponseError,
     content_part,
@@ -112,7 +112,7 @@ def test_a_broken_answer_becomes_an_error_answer(line: bytes) -> None:
     assert isinstance(message, JSONRPCError)
     assert message.id == 5
     assert isinstance(message.error, ErrorData)
-    assert message.error.code == BROKEN_ANSWER
+    assert message.error.code == INVALID_ANSWER
     assert not junk
 
 

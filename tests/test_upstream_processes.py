@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.upstream_lab import SERVERS, awkward, eventually, said
+from tests.upstream_lab import SERVERS, awkward, eventually, text_of
 from toolfold.errors import UpstreamUnavailable
 from toolfold.upstream.fleet import Fleet
 
@@ -22,6 +23,11 @@ def state(pid: int) -> str:
     """R, S, Z …, or nothing for a process that is gone."""
     listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return listed.stdout.strip()[:1]
+
+
+def born(pid: int) -> str:
+    """When a process was started: its id alone may be another's by now."""
+    return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -47,7 +53,7 @@ Start = Callable[..., tuple[subprocess.Popen[str], list[int]]]
 def parent(tmp_path: Path) -> Iterator[Start]:
     """Starts a process that runs a fleet; gives it and everything that has to be gone when it is."""
     started: list[subprocess.Popen[str]] = []
-    seen: list[int] = []
+    seen: dict[int, str] = {}
 
     def start(*flags: str) -> tuple[subprocess.Popen[str], list[int]]:
         process = subprocess.Popen(
@@ -62,15 +68,16 @@ def parent(tmp_path: Path) -> Iterator[Start]:
         family = json.loads(process.stdout.readline())
         assert len(family) == 9
         family += children(process.pid)
-        seen.extend(family)
+        seen.update({pid: born(pid) for pid in family})
         return process, family
 
     yield start
     for process in started:
         process.kill()
         process.communicate()
-    for pid in alive(seen):
-        os.kill(pid, signal.SIGKILL)
+    for pid in alive([*seen]):
+        if born(pid) == seen[pid]:
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("flags", [(), ("deaf", "stays")], ids=["gentle", "stubborn"])
@@ -108,7 +115,7 @@ def test_kill_of_the_whole_group_of_ours_leaves_nothing(parent: Start) -> None:
 
 
 async def family_of(fleet: Fleet, server: str) -> list[int]:
-    return json.loads(said(await fleet.call(server, "family", {})))
+    return json.loads(text_of(await fleet.call(server, "family", {})))
 
 
 @pytest.mark.anyio
@@ -142,24 +149,42 @@ async def test_ended_servers_are_reaped(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_loss_of_the_warden_is_survived(tmp_path: Path) -> None:
+async def test_the_loss_of_the_supervisor_is_survived(tmp_path: Path) -> None:
     async with Fleet({"a": awkward()}, log_dir=tmp_path) as fleet:
         before = set(children(os.getpid()))
         await fleet.call("a", "echo", {})
         pid = fleet.health()[0].pid
         assert pid is not None
-        wardens: list[int] = []
-
-        def found() -> bool:
-            wardens[:] = [child for child in set(children(os.getpid())) - before if "warden" in command(child)]
-            return bool(wardens)
-
-        await eventually(found)
-        os.kill(wardens[0], signal.SIGKILL)
+        os.kill(supervisor_since(before), signal.SIGKILL)
         await eventually(lambda: fleet.health()[0].state != "ready")
         await eventually(lambda: not alive([pid]))
         await fleet.call("a", "echo", {})
         assert fleet.health()[0].restarts == 1
+
+
+@pytest.mark.anyio
+async def test_a_start_that_is_given_up_while_it_is_sent_does_no_harm_to_others(tmp_path: Path) -> None:
+    """The supervisor does not read for a while, so that only a part of a large request fits into the socket."""
+    large = awkward(env={f"LARGE_{number}": "x" * 100_000 for number in range(6)}, start_timeout=1)
+    before = set(children(os.getpid()))
+    async with Fleet({"a": awkward(), "b": large, "c": awkward()}, log_dir=tmp_path) as fleet, asyncio.timeout(60):
+        await fleet.call("a", "echo", {})
+        supervisor = supervisor_since(before)
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            with pytest.raises(UpstreamUnavailable, match="within 1 s"):
+                await fleet.call("b", "echo", {})
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        await fleet.call("c", "echo", {})
+        await fleet.call("a", "echo", {})
+        assert fleet.health()[0].restarts == 0
+
+
+def supervisor_since(before: set[int]) -> int:
+    """The process supervisor that was started since then."""
+    (found,) = [child for child in set(children(os.getpid())) - before if "supervisor" in command(child)]
+    return found
 
 
 def command(pid: int) -> str:

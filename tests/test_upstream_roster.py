@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_upstream_processes import alive
-from tests.upstream_lab import awkward, eventually, polite, said
+from tests.upstream_lab import awkward, eventually, polite, text_of
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing
 from toolfold.errors import UpstreamIsToolfold, UpstreamUnavailable
@@ -126,7 +126,7 @@ async def test_a_server_that_is_named_is_asked_at_once_whatever_happened_before(
         assert "Next try in 1 s." in here.state().text
         assert await here.roster.wait_for(["a"]) == {}
         assert len(starts()) == 2
-        assert said(await here.fleet.call("a", "echo", {})) == "{}"
+        assert text_of(await here.fleet.call("a", "echo", {})) == "{}"
 
 
 @pytest.mark.usefixtures("patient")
@@ -213,7 +213,7 @@ async def test_two_waits_share_one_start(tmp_path: Path, starts: Callable[[], li
         waits = [asyncio.create_task(here.roster.wait_for(["a"], timeout)) for timeout in (None, 50, 0.01)]
         assert await asyncio.gather(*waits[:2]) == [{}, {}]
         assert list(await waits[2]) == ["a"]
-        assert said(await call) == "{}"
+        assert text_of(await call) == "{}"
         assert len(starts()) == 1
         assert len(here.listings) == 1
 
@@ -292,7 +292,7 @@ async def test_a_server_that_is_killed_while_it_starts_is_there_later(
         async with asyncio.timeout(20):
             while True:
                 try:
-                    assert said(await here.fleet.call("a", "echo", {"n": seed})) == f'{{"n": {seed}}}'
+                    assert text_of(await here.fleet.call("a", "echo", {"n": seed})) == f'{{"n": {seed}}}'
                     break
                 except UpstreamUnavailable:
                     continue
@@ -415,7 +415,7 @@ async def test_naming_a_listed_server_that_is_down_lets_the_next_call_start_it(
             with pytest.raises(UpstreamUnavailable, match="will be tried again"):
                 await here.fleet.call("a", "echo", {})
             here.roster.want(["a"])
-        assert said(await here.fleet.call("a", "echo", {})) == "{}"
+        assert text_of(await here.fleet.call("a", "echo", {})) == "{}"
         assert len(starts()) == 3
 
 
@@ -470,5 +470,5 @@ async def test_thirty_slow_flaky_and_broken_servers_with_the_limits_as_they_are(
             assert await here.roster.wait_for(pair) == {}
             for name in pair:
                 tool = "add" if name == "sdk" else "echo"
-                assert said(await here.fleet.call(name, tool, {"a": 1, "b": 2})) in ("3", '{"a": 1, "b": 2}')
+                assert text_of(await here.fleet.call(name, tool, {"a": 1, "b": 2})) in ("3", '{"a": 1, "b": 2}')
         assert {name for name, state in here.roster.states().items() if state.state != "listed"} == set(broken)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.lab import lab_fold
-from tests.upstream_lab import SERVERS, said
+from tests.upstream_lab import SERVERS, text_of
 from toolfold.config.secrets import MASK
 from toolfold.config.settings import ServerConfig
 from toolfold.errors import UpstreamError
@@ -66,10 +66,10 @@ async def test_a_secret_that_is_cut_is_masked_as_well(tmp_path: Path) -> None:
 
 async def test_every_way_to_fail_in_a_call_is_masked(tmp_path: Path) -> None:
     async with Fleet({"a": config()}, log_dir=tmp_path) as fleet:
-        assert said(await fleet.call("a", "mumble", {})) == "done"
+        assert text_of(await fleet.call("a", "mumble", {})) == "done"
         refused = await fleet.call("a", "refuse", {})
         assert refused.is_error
-        assert said(refused) == f"bad key {MASK}"
+        assert text_of(refused) == f"bad key {MASK}"
         for tool in ("fail", "die"):
             with pytest.raises(UpstreamError) as caught:
                 await fleet.call("a", tool, {})

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.upstream_lab import AWKWARD, awkward, eventually, said
+from tests.upstream_lab import AWKWARD, awkward, eventually, text_of
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import BlobPart, LinkPart, Listing, TextPart
 from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
@@ -37,9 +37,9 @@ async def test_nothing_starts_before_it_is_needed_and_then_once_for_all(logs: Pa
     async with Fleet({"a": awkward(), "b": awkward()}, log_dir=logs) as fleet:
         assert [health.state for health in fleet.health()] == ["idle", "idle"]
         pids = await asyncio.gather(*(fleet.call("a", "pid", {}) for _ in range(10)))
-        assert len({said(pid) for pid in pids}) == 1
+        assert len({text_of(pid) for pid in pids}) == 1
         a, b = fleet.health()
-        assert (a.state, a.pid, a.restarts) == ("ready", int(said(pids[0])), 0)
+        assert (a.state, a.pid, a.restarts) == ("ready", int(text_of(pids[0])), 0)
         assert a.protocol_version == "2025-11-25"
         assert b.state == "idle"
 
@@ -118,8 +118,8 @@ async def test_one_invalid_tool_does_not_lose_the_others(logs: Path) -> None:
 
 async def test_junk_on_stdout_is_skipped_and_logged(logs: Path) -> None:
     async with Fleet({"a": awkward("banner")}, log_dir=logs) as fleet:
-        assert said(await fleet.call("a", "junk", {})) == "still here"
-        assert said(await fleet.call("a", "echo", {"x": 1})) == '{"x": 1}'
+        assert text_of(await fleet.call("a", "junk", {})) == "still here"
+        assert text_of(await fleet.call("a", "echo", {"x": 1})) == '{"x": 1}'
         log = fleet.health()[0].log_file.read_text()
         assert "listening on stdio" in log
         assert "no newline here" in log
@@ -129,7 +129,7 @@ async def test_junk_on_stdout_is_skipped_and_logged(logs: Path) -> None:
 async def test_a_command_that_floods_stdout_is_given_up_and_does_not_hold_up_the_loop(logs: Path) -> None:
     async with Fleet({"a": ServerConfig(command="yes"), "b": awkward()}, log_dir=logs) as fleet, asyncio.timeout(20):
         flood = asyncio.create_task(fleet.call("a", "echo", {}))
-        assert said(await fleet.call("b", "echo", {})) == "{}"
+        assert text_of(await fleet.call("b", "echo", {})) == "{}"
         with pytest.raises(UpstreamUnavailable, match=r"sent 10,000 lines and no MCP message before it was ready"):
             await flood
 
@@ -149,7 +149,7 @@ async def test_an_invalid_response_fails_its_call_at_once_and_no_other(logs: Pat
             if kind == "content is a number":
                 assert "`nonsense` sent an invalid response" in str(failed.value)
                 assert "may have taken effect" in str(failed.value)
-        assert said(await fleet.call("a", "echo", {})) == "{}"
+        assert text_of(await fleet.call("a", "echo", {})) == "{}"
         assert fleet.health()[0].restarts == 0
 
 
@@ -169,7 +169,7 @@ async def test_arguments_that_are_no_json_fail_without_harm(logs: Path) -> None:
         for arguments in ({"x": "\ud800"}, {"x": object()}):
             with pytest.raises(InvalidArguments):
                 await fleet.call("a", "echo", arguments)
-        assert said(await fleet.call("a", "echo", {"x": "é"})) == json.dumps({"x": "é"})
+        assert text_of(await fleet.call("a", "echo", {"x": "é"})) == json.dumps({"x": "é"})
 
 
 async def test_a_call_that_takes_too_long_is_ended_and_its_late_answer_ignored(logs: Path) -> None:
@@ -180,8 +180,8 @@ async def test_a_call_that_takes_too_long_is_ended_and_its_late_answer_ignored(l
             await fleet.call("a", "hang", {})
         await asyncio.sleep(0.4)
         for number in range(5):
-            assert said(await fleet.call("a", "echo", {"n": number})) == json.dumps({"n": number})
-        assert len(json.loads(said(await fleet.call("a", "cancelled", {})))) == 2
+            assert text_of(await fleet.call("a", "echo", {"n": number})) == json.dumps({"n": number})
+        assert len(json.loads(text_of(await fleet.call("a", "cancelled", {})))) == 2
         assert fleet.health()[0].restarts == 0
 
 
@@ -193,7 +193,7 @@ async def test_cancelling_a_call_cancels_it_at_the_server_and_keeps_the_connecti
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert len(json.loads(said(await fleet.call("a", "cancelled", {})))) == 1
+        assert len(json.loads(text_of(await fleet.call("a", "cancelled", {})))) == 1
 
 
 async def test_a_caller_that_gives_up_does_not_stop_a_start_that_others_wait_for(logs: Path) -> None:
@@ -202,7 +202,7 @@ async def test_a_caller_that_gives_up_does_not_stop_a_start_that_others_wait_for
         patient = asyncio.create_task(fleet.call("a", "echo", {"still": True}))
         await asyncio.sleep(0)
         impatient.cancel()
-        assert said(await patient) == '{"still": true}'
+        assert text_of(await patient) == '{"still": true}'
         assert fleet.health()[0].restarts == 0
 
 
@@ -240,7 +240,7 @@ async def test_a_server_that_dies_in_mid_call_fails_every_call_at_once(
         assert "`toolfold doctor` names its log" in str(failed.value)
         assert str(logs) not in str(failed.value)
         # Of use before, so it is started again at once.
-        assert said(await fleet.call("a", "echo", {"again": 1})) == '{"again": 1}'
+        assert text_of(await fleet.call("a", "echo", {"again": 1})) == '{"again": 1}'
         assert fleet.health()[0].restarts == 1
 
 
@@ -262,7 +262,7 @@ async def test_a_server_that_keeps_dying_is_left_alone_for_longer_and_longer(log
                 await fleet.call("a", "die", {})
         assert waits[1] > waits[0]
         await eventually(lambda: fleet.health()[0].state == "failed")
-        assert said(await fleet.call("a", "echo", {})) == "{}"
+        assert text_of(await fleet.call("a", "echo", {})) == "{}"
 
 
 async def test_a_broken_server_neither_delays_nor_breaks_a_good_one(logs: Path) -> None:
@@ -286,7 +286,7 @@ async def test_a_broken_server_neither_delays_nor_breaks_a_good_one(logs: Path) 
         assert "exit status 3" in str(found["ends"])
         assert "oops" in str(found["ends"])
         assert "its folder (`cwd`) cannot be entered" in str(found["nowhere"])
-        assert said(await fleet.call("good", "echo", {})) == "{}"
+        assert text_of(await fleet.call("good", "echo", {})) == "{}"
         states = {health.server: health.state for health in fleet.health()}
         assert states["good"] == "ready"
         assert states["never"] == "starting"
@@ -332,7 +332,7 @@ async def test_the_time_in_the_queue_does_not_count_as_time_to_start(logs: Path)
             done, _ = await asyncio.wait({call}, timeout=3.2)
             assert not done
             assert fleet.health()[0].state == "starting"
-        assert said(await call) == "{}"
+        assert text_of(await call) == "{}"
 
 
 async def test_a_call_starts_its_server_before_those_that_are_listed_in_the_background(logs: Path) -> None:
@@ -341,9 +341,9 @@ async def test_a_call_starts_its_server_before_those_that_are_listed_in_the_back
     async with Fleet({**servers, "called": awkward()}, log_dir=logs, starts=starts) as fleet, asyncio.timeout(20):
         listing = [asyncio.create_task(fleet.listing(name, background=True)) for name in [*servers, "called"]]
         await eventually(lambda: fleet.health()[3].state == "starting")
-        assert said(await fleet.call("called", "echo", {})) == "{}"
+        assert text_of(await fleet.call("called", "echo", {})) == "{}"
         assert isinstance(await listing[3], Listing)
-        assert {path.stem for path in logs.glob("*.log")} - {"warden"} == {"first", "called"}
+        assert {path.stem for path in logs.glob("*.log")} - {"supervisor"} == {"first", "called"}
     await asyncio.gather(*listing, return_exceptions=True)
 
 
@@ -369,13 +369,13 @@ async def test_a_server_that_never_answers_the_handshake_is_given_up(logs: Path)
 @pytest.mark.parametrize("flag", ["dies-on-probe", "hangs-on-probe", "silent-on-probe"])
 async def test_an_older_server_that_the_probe_harms_is_started_without_it(logs: Path, flag: str) -> None:
     async with Fleet({"a": awkward(flag, start_timeout=6)}, log_dir=logs) as fleet:
-        assert said(await fleet.call("a", "echo", {})) == "{}"
+        assert text_of(await fleet.call("a", "echo", {})) == "{}"
         assert fleet.health()[0].restarts == 0
         with pytest.raises(UpstreamUnavailable):
             await fleet.call("a", "die", {})
         # Remembered: the second start is not probed, so it does not take the time of a failed one.
         before = fleet.health()[0].log_file.read_text().count("starting (auto)")
-        assert said(await fleet.call("a", "echo", {})) == "{}"
+        assert text_of(await fleet.call("a", "echo", {})) == "{}"
         assert fleet.health()[0].log_file.read_text().count("starting (auto)") == before
 
 
@@ -386,7 +386,7 @@ async def test_a_slow_start_is_not_taken_for_silence(logs: Path) -> None:
         start_timeout=5,
     )
     async with Fleet({"a": slow}, log_dir=logs) as fleet:
-        assert said(await fleet.call("a", "echo", {})) == "{}"
+        assert text_of(await fleet.call("a", "echo", {})) == "{}"
         assert (logs / "slow.count").read_text().count("started") == 1
 
 
@@ -404,8 +404,8 @@ async def test_changed_tools_are_listed_again_and_announced(logs: Path) -> None:
 async def test_200_megabytes_in_one_line_arrive(logs: Path) -> None:
     async with Fleet({"a": awkward(call_timeout=100)}, log_dir=logs) as fleet:
         result = await fleet.call("a", "big", {"megabytes": 200})
-        assert len(said(result)) == 200_000_000
-        assert said(await fleet.call("a", "echo", {})) == "{}"
+        assert len(text_of(result)) == 200_000_000
+        assert text_of(await fleet.call("a", "echo", {})) == "{}"
 
 
 async def test_200_megabytes_in_many_lines_arrive_without_being_hoarded(logs: Path) -> None:
@@ -421,7 +421,7 @@ async def test_200_megabytes_in_many_lines_arrive_without_being_hoarded(logs: Pa
                 turns += 1
 
         counting = asyncio.create_task(count())
-        assert said(await fleet.call("a", "many", {"megabytes": 200})) == "done"
+        assert text_of(await fleet.call("a", "many", {"megabytes": 200})) == "done"
         counting.cancel()
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert grown < 120_000
@@ -430,15 +430,15 @@ async def test_200_megabytes_in_many_lines_arrive_without_being_hoarded(logs: Pa
 
 async def test_a_message_over_the_limit_ends_the_connection_with_a_reason(logs: Path) -> None:
     async with Fleet({"a": awkward()}, log_dir=logs, message_limit=4 * 1024**2) as fleet:
-        assert len(said(await fleet.call("a", "big", {"megabytes": 4}))) == 4_000_000
+        assert len(text_of(await fleet.call("a", "big", {"megabytes": 4}))) == 4_000_000
         with pytest.raises(UpstreamUnavailable, match="more than 4 MB"):
             await fleet.call("a", "big", {"megabytes": 5})
-        assert said(await fleet.call("a", "echo", {})) == "{}"
+        assert text_of(await fleet.call("a", "echo", {})) == "{}"
 
 
 async def test_a_flood_on_stderr_goes_to_a_log_of_bounded_size(logs: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with Fleet({"a": awkward()}, log_dir=logs) as fleet:
-        assert said(await fleet.call("a", "flood", {"megabytes": 20})) == "flooded"
+        assert text_of(await fleet.call("a", "flood", {"megabytes": 20})) == "flooded"
         log = fleet.health()[0].log_file
     assert 0 < sum(path.stat().st_size for path in list_files(logs) if path.name.startswith(log.name)) < 6_000_000
     assert log.stat().st_mode & 0o077 == 0
@@ -449,7 +449,7 @@ async def test_a_flood_on_stderr_goes_to_a_log_of_bounded_size(logs: Path, capfd
 async def test_a_server_gets_the_default_environment_and_its_own(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_OURS", "1")
     async with Fleet({"a": awkward(env={"GIVEN": "yes"}, cwd=str(logs))}, log_dir=logs) as fleet:
-        environment = json.loads(said(await fleet.call("a", "environment", {})))
+        environment = json.loads(text_of(await fleet.call("a", "environment", {})))
         assert environment["GIVEN"] == "yes"
         assert "SECRET_OF_OURS" not in environment
         assert environment["PATH"] == os.environ["PATH"]
@@ -458,7 +458,7 @@ async def test_a_server_gets_the_default_environment_and_its_own(logs: Path, mon
 async def test_a_server_that_does_not_read_cannot_hold_up_a_caller(logs: Path) -> None:
     """Its pipe fills up; the call still ends when its time does."""
     async with Fleet({"a": awkward(call_timeout=0.5)}, log_dir=logs) as fleet, asyncio.timeout(20):
-        pid = int(said(await fleet.call("a", "pid", {})))
+        pid = int(text_of(await fleet.call("a", "pid", {})))
         os.kill(pid, signal.SIGSTOP)
         try:
             with pytest.raises(UpstreamTimeout):
@@ -470,7 +470,7 @@ async def test_a_server_that_does_not_read_cannot_hold_up_a_caller(logs: Path) -
         async with asyncio.timeout(10):
             while True:
                 try:
-                    assert said(await fleet.call("a", "echo", {"n": 3})) == '{"n": 3}'
+                    assert text_of(await fleet.call("a", "echo", {"n": 3})) == '{"n": 3}'
                     break
                 except UpstreamTimeout:
                     continue
@@ -519,18 +519,18 @@ async def test_a_call_in_flight_when_the_fleet_closes_fails_and_does_not_hang(lo
         await fleet.call("a", "echo", {})
         call = asyncio.create_task(fleet.call("a", "hang", {}))
         await asyncio.sleep(0.05)
-    with pytest.raises(UpstreamUnavailable, match="put away"):
+    with pytest.raises(UpstreamUnavailable, match="closed"):
         async with asyncio.timeout(5):
             await call
 
 
 async def test_a_server_that_dies_while_nobody_asks_is_started_again_by_the_next_call(logs: Path) -> None:
     async with Fleet({"a": awkward()}, log_dir=logs) as fleet:
-        pid = int(said(await fleet.call("a", "pid", {})))
+        pid = int(text_of(await fleet.call("a", "pid", {})))
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: fleet.health()[0].state == "failed")
         assert "SIGKILL" in fleet.health()[0].last_error
-        assert int(said(await fleet.call("a", "pid", {}))) != pid
+        assert int(text_of(await fleet.call("a", "pid", {}))) != pid
 
 
 async def test_restarts_leak_no_descriptors_and_no_tasks(logs: Path) -> None:

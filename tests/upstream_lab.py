@@ -26,7 +26,7 @@ def polite(**settings: Any) -> ServerConfig:
     return ServerConfig(command=sys.executable, args=(POLITE, "stdio"), **settings)
 
 
-def said(result: ToolResult) -> str:
+def text_of(result: ToolResult) -> str:
     (part,) = result.parts
     assert isinstance(part, TextPart)
     return part.text

@@ -1,4 +1,4 @@
-"""One live conversation with a server: requests in, plain data or a teaching error out."""
+"""One live connection to a server: sends requests, returns plain data or raises an error that explains itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolfold import __version__
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, TextPart, ToolResult
 from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from toolfold.upstream.handshake import Era, shake_hands
+from toolfold.upstream.handshake import Era, negotiate
 from toolfold.upstream.listing import ListingReader
 from toolfold.upstream.remote import needs_authorization
 from toolfold.upstream.results import InvalidResponseError, tool_result
@@ -29,8 +29,10 @@ OnProgress = Callable[[float, float | None, str | None], None]
 
 LISTING_TIMES = 5
 """How many call timeouts a whole listing may take, with all its pages."""
-FATE_PATIENCE = 5.0
-WORDS = 600
+END_REASON_TIMEOUT = 5.0
+"""Seconds to wait for the reason why a connection ended."""
+QUOTED_CHARS = 600
+"""Characters that an error quotes of what a server wrote."""
 MAY_HAVE_RUN = "The call was sent and may have taken effect."
 NOT_SENT = "The call was not sent."
 REFUSED = "The server refused the call, so it had no effect."
@@ -44,15 +46,15 @@ class Transport(Protocol):
 
     @property
     def pid(self) -> int | None: ...
-    def when_over(self, tell: Callable[[], None]) -> None: ...
-    async def explained(self) -> None: ...
+    def on_end(self, callback: Callable[[], None]) -> None: ...
+    async def wait_for_exit(self) -> None: ...
     def reason(self) -> str: ...
-    def last_words(self) -> str: ...
+    def stderr_tail(self) -> str: ...
     def probe_was_read(self) -> bool: ...
 
 
 class Connection:
-    """A server that has answered the handshake. Usable from any task until `over`."""
+    """A connection whose handshake is done. Usable from any task until it is `over`."""
 
     def __init__(
         self,
@@ -73,33 +75,33 @@ class Connection:
         self.version = session.protocol_version or ""
         self.modern = self.version in MODERN_PROTOCOL_VERSIONS
         self.answered = False
-        """Whether a call has succeeded: a server that has been of use once is not one that cannot start."""
-        self.fate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Whether a call has succeeded. A server that worked once is restarted without a pause."""
+        self.end_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why the connection ended, once it has."""
         self.wake = asyncio.Event()
         self.over = False
-        self.leaving = False
-        self.on_leave: Callable[[], None] = lambda: None
+        self.closing = False
+        self.on_close: Callable[[], None] = lambda: None
         self.stale = False
         self._dispatcher = dispatcher
         self._remote = config.transport != "stdio"
         self._parameter_headers: dict[str, dict[tuple[str, ...], str]] = {}
         self._meta = _modern_meta(self.version) if self.modern else None
-        transport.when_over(self._ended)
+        transport.on_end(self._ended)
 
     def _ended(self) -> None:
         self.over = True
-        self.on_leave()
+        self.on_close()
         self.wake.set()
 
-    def leave(self) -> None:
-        """Not to be used any more: the next call gets another one."""
-        self.leaving = True
-        self.on_leave()
+    def close(self) -> None:
+        """Stop using this connection: the next call opens another one."""
+        self.closing = True
+        self.on_close()
         self.wake.set()
 
-    def outdated(self) -> None:
-        """What the server offers has changed."""
+    def mark_stale(self) -> None:
+        """Have the server listed again: it says that what it offers has changed."""
         self.stale = True
         self.wake.set()
 
@@ -179,7 +181,7 @@ class Connection:
         return await self._send(method, params, self.config.call_timeout)
 
     def _mirror(self, listing: Listing, problems: list[str]) -> Listing:
-        """Learn which arguments travel as headers too; a tool that asks for impossible ones must not be offered."""
+        """Remember which arguments are also sent as headers, and leave out tools with an invalid `x-mcp-header`."""
         from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 
         kept = [tool for tool in listing.tools if find_invalid_x_mcp_header(tool.input_schema) is None]
@@ -199,7 +201,7 @@ class Connection:
     async def _send(
         self, method: str, params: dict[str, Any], timeout: float, name: str = "", on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
-        # Below the SDK's session on purpose: it would check each answer twice against its own models and each result
+        # Not through the SDK's session: it would validate each answer twice against its own models and each result
         # against the output schema in pure Python, and refuse a list for one bad entry. See `listing` and `results`.
         options: CallOptions = {"timeout": timeout}
         if self._meta is not None:
@@ -247,12 +249,12 @@ class Connection:
         if error.code == REQUEST_TIMEOUT and "timed out" in error.message:
             return self._too_late(what, effect)
         if error.code == CONNECTION_CLOSED:
-            # The cause is known a moment later than the end; a server may also send this code while it lives.
-            await asyncio.wait({self.fate}, timeout=FATE_PATIENCE if self.over or self.closed else 0.5)
-            if self.fate.done():
-                return self.ended(what, effect)
+            # The reason is known a moment after the end. A live server may send this code too.
+            await asyncio.wait({self.end_reason}, timeout=END_REASON_TIMEOUT if self.over or self.closed else 0.5)
+            if self.end_reason.done():
+                return self.lost(what, effect)
         if self._status == 404 and "ession" in error.message:
-            self.leave()
+            self.close()
             return UpstreamUnavailable(
                 self.server, "ended the session.", hint=f"{effect and REFUSED} The next call opens a new one.".strip()
             )
@@ -260,16 +262,16 @@ class Connection:
             refused = unauthorized(self.server, self.log, self._status)
             refused.hint = f"{effect and REFUSED} {refused.hint}".strip()
             return refused
-        message = self.log.quoted(error.message, WORDS) or "no reason given"
+        message = self.log.quoted(error.message, QUOTED_CHARS) or "no reason given"
         return UpstreamError(self.server, f"{what} failed: {message} (code {error.code})")
 
     @property
     def closed(self) -> bool:
-        return self.leaving or self.fate.done()
+        return self.closing or self.end_reason.done()
 
     @property
     def _status(self) -> int | None:
-        """The last HTTP error, where there is such a thing."""
+        """The last HTTP error; None without one, or without HTTP."""
         return getattr(self.transport, "status", None)
 
     def _too_late(self, what: str, effect: str) -> UpstreamTimeout:
@@ -279,18 +281,18 @@ class Connection:
             hint=f"{effect} If it needs longer, raise `call_timeout` of this server.".strip(),
         )
 
-    def ended(self, what: str, effect: str) -> UpstreamUnavailable:
+    def lost(self, what: str, effect: str) -> UpstreamUnavailable:
         """The error of a request that was waiting for its answer when the server went away."""
         return UpstreamUnavailable(
             self.server,
-            f"the server {self.fate.result()} while {what} was running.{said(self.transport, self.log)}",
+            f"the server {self.end_reason.result()} while {what} was running.{last_output(self.transport, self.log)}",
             hint=f"{effect} The next call starts the server again. {DOCTOR}".strip(),
         )
 
 
-def said(transport: Transport, log: ServerLog) -> str:
-    words = log.quoted(transport.last_words(), WORDS)
-    return f" Its last words: “{words}”" if words else ""
+def last_output(transport: Transport, log: ServerLog) -> str:
+    output = log.quoted(transport.stderr_tail(), QUOTED_CHARS)
+    return f" Last output: “{output}”" if output else ""
 
 
 def unauthorized(server: str, log: ServerLog, status: int | None) -> UpstreamUnavailable:
@@ -302,10 +304,10 @@ def unauthorized(server: str, log: ServerLog, status: int | None) -> UpstreamUna
 
 
 def _asynchronous(on_progress: OnProgress) -> ProgressFnT:
-    async def tell(progress: float, total: float | None, message: str | None) -> None:
+    async def report(progress: float, total: float | None, message: str | None) -> None:
         on_progress(progress, total, message)
 
-    return tell
+    return report
 
 
 def _modern_meta(version: str) -> dict[str, Any]:
@@ -318,8 +320,8 @@ def _modern_meta(version: str) -> dict[str, Any]:
     }
 
 
-class Greeter:
-    """An open transport whose server has not been greeted yet."""
+class PendingConnection:
+    """An open transport whose handshake is still to be done."""
 
     def __init__(self, server: str, config: ServerConfig, log: ServerLog, transport: Transport) -> None:
         from mcp.client.session import ClientSession
@@ -340,17 +342,17 @@ class Greeter:
         self._dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(transport.reader, transport.writer)
         self.session = ClientSession(
             dispatcher=self._dispatcher,
-            message_handler=self._hear,
+            message_handler=self._on_message,
             client_info=Implementation(name="toolfold", version=__version__),
         )
-        """To be entered before `greet`, and left, by one task."""
+        """To be entered before `connect`, and left, by the same task."""
 
-    async def _hear(self, message: IncomingMessage) -> None:
+    async def _on_message(self, message: IncomingMessage) -> None:
         if self._connection is not None and isinstance(message, self._changes):
-            self._connection.outdated()
+            self._connection.mark_stale()
 
-    async def greet(self, era: Era, budget: float) -> Connection:
-        await shake_hands(self.session, self._transport, era, budget)
+    async def connect(self, era: Era, budget: float) -> Connection:
+        await negotiate(self.session, self._transport, era, budget)
         self._connection = Connection(
             self._server, self._config, self._log, self.session, self._dispatcher, self._transport
         )
@@ -358,8 +360,8 @@ class Greeter:
 
 
 async def follow_changes(connection: Connection) -> None:
-    """On the newer protocol, where changes are announced only on a stream that was asked for: ask, and ask again
-    when it breaks. Returns when the server has no such stream."""
+    """Subscribe to announcements of changed lists, which the newer protocol sends only on request, and subscribe again
+    when the stream breaks. Returns when the server has no such stream."""
     from mcp.client.subscriptions import SubscriptionLost, listen
     from mcp.shared.exceptions import MCPError
 
@@ -383,11 +385,11 @@ async def follow_changes(connection: Connection) -> None:
                 ) as events:
                     async for _ in events:
                         delay = 1.0
-                        connection.outdated()
+                        connection.mark_stale()
             except MCPError as error:
                 connection.log.note(f"changes cannot be followed: {error}")
                 return
         await asyncio.sleep(delay)
         delay = min(delay * 2, 60.0)
-        # There is no replay: what changed while nobody listened is found by reading the list again.
-        connection.outdated()
+        # Changes between two streams are not replayed, so the list is read again.
+        connection.mark_stale()

@@ -1,4 +1,4 @@
-"""The fleet: every configured MCP server, each started when it is first needed and none able to hold up another."""
+"""The fleet: every configured MCP server. Each is started when it is first needed, and none can hold up another."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
 from toolfold.upstream.connection import NOT_SENT, OnProgress, Transport
 from toolfold.upstream.health import Health
-from toolfold.upstream.keeper import Keeper
-from toolfold.upstream.processes.warden import Warden
+from toolfold.upstream.processes.supervisor import Supervisor
 from toolfold.upstream.remote import open_remote
 from toolfold.upstream.results import InvalidResponseError, prompt_messages, resource_parts
+from toolfold.upstream.server import UpstreamServer
 from toolfold.upstream.serverlog import ServerLog
 from toolfold.upstream.starts import StartQueue
 from toolfold.upstream.stdio import MESSAGE_LIMIT, open_stdio
@@ -31,8 +31,8 @@ CLOSE_TIMEOUT = 8.0
 class Fleet:
     """Connections to all upstreams.
 
-    `on_listing` is told what a server offers whenever the server says that it changed. A message of more than
-    `message_limit` bytes ends the connection that it came by. `starts` limits how many servers start at once.
+    `on_listing` gets what a server offers whenever the server says that it changed. A message of more than
+    `message_limit` bytes ends its connection. `starts` limits how many servers start at once.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Fleet:
         self.on_listing = on_listing
         self._log_dir = log_dir
         self._message_limit = message_limit
-        self._warden = Warden(log_dir)
-        self._keepers = {
-            name: Keeper(
+        self._supervisor = Supervisor(log_dir)
+        self._upstreams = {
+            name: UpstreamServer(
                 name,
                 config,
                 log := ServerLog(log_dir, name, Redactor(config)),
@@ -68,7 +68,7 @@ class Fleet:
 
     def _open(self, config: ServerConfig, log: ServerLog) -> AbstractAsyncContextManager[Transport]:
         if config.transport == "stdio":
-            return open_stdio(config, self._warden, log, limit=self._message_limit)
+            return open_stdio(config, self._supervisor, log, limit=self._message_limit)
         return open_remote(config, log, limit=self._message_limit)
 
     async def __aenter__(self) -> Self:
@@ -82,27 +82,27 @@ class Fleet:
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            # A second Ctrl-C does not leave processes behind; the time that this takes is bounded.
+            # A second Ctrl-C must not leave processes behind. Closing takes a bounded time.
             await closing
             raise
 
     async def _close(self) -> None:
-        lives = [life for keeper in self._keepers.values() for life in keeper.stop()]
-        if lives:
-            _, late = await asyncio.wait(lives, timeout=CLOSE_TIMEOUT)
-            for life in late:
-                life.cancel()
-        await self._warden.close()
-        if lives:
-            await asyncio.wait(lives, timeout=1.0)
+        tasks = [task for upstream in self._upstreams.values() for task in upstream.stop()]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT)
+            for task in late:
+                task.cancel()
+        await self._supervisor.close()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
 
-    def _keeper(self, server: str) -> Keeper:
-        keeper = self._keepers.get(server)
-        if keeper is None:
-            near = difflib.get_close_matches(server, self._keepers, n=3)
-            hint = f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(sorted(self._keepers))}."
+    def _upstream(self, server: str) -> UpstreamServer:
+        upstream = self._upstreams.get(server)
+        if upstream is None:
+            near = difflib.get_close_matches(server, self._upstreams, n=3)
+            hint = f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(sorted(self._upstreams))}."
             raise UpstreamUnavailable(server, "no server of this name is configured.", hint=hint)
-        return keeper
+        return upstream
 
     async def call(
         self, server: str, tool: str, arguments: dict[str, Any], *, on_progress: OnProgress | None = None
@@ -110,12 +110,12 @@ class Fleet:
         """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered, with whether the call
         may have taken effect; a tool's own failure is an answer (`is_error`). Cancelling the call cancels it at the
         server. A start takes at most the server's `start_timeout` and the call itself its `call_timeout`."""
-        keeper = self._keeper(server)
-        with keeper.redacted():
-            connection = keeper.connection
+        upstream = self._upstream(server)
+        with upstream.redacted():
+            connection = upstream.connection
             if connection is None:
                 try:
-                    connection = await keeper.connected()
+                    connection = await upstream.connected()
                 except UpstreamError as error:
                     message = error.message.removeprefix(f"{server}: ")
                     raise type(error)(server, message, hint=f"{NOT_SENT} {error.hint}".strip()) from error
@@ -127,22 +127,22 @@ class Fleet:
         A start in the `background` comes after those that a caller waits for. `now` starts the server even if its
         last failure is too recent for an ordinary call to try again.
         """
-        keeper = self._keeper(server)
-        with keeper.redacted():
-            return await keeper.listing(background=background, now=now)
+        upstream = self._upstream(server)
+        with upstream.redacted():
+            return await upstream.listing(background=background, now=now)
 
     def hurry(self, server: str) -> None:
         """A caller waits for this server: a start in the queue goes first, and the next call may start it at once."""
-        self._keeper(server).hurry()
+        self._upstream(server).hurry()
 
     def log_file(self, server: str) -> Path:
-        return self._keeper(server).log_file
+        return self._upstream(server).log_file
 
     async def listings(
         self, servers: Iterable[str] | None = None
     ) -> AsyncGenerator[tuple[str, Listing | UpstreamError]]:
         """The listings of these servers (or of all), side by side, each as soon as it is there."""
-        names = list(dict.fromkeys(self._keepers if servers is None else servers))
+        names = list(dict.fromkeys(self._upstreams if servers is None else servers))
         finished: asyncio.Queue[tuple[str, Listing | UpstreamError]] = asyncio.Queue()
 
         async def ask(name: str) -> None:
@@ -151,7 +151,7 @@ class Fleet:
             except UpstreamError as error:
                 finished.put_nowait((name, error))
             except Exception as error:
-                reason = self._keeper(name).mask(f"could not be listed: {error!r}")
+                reason = self._upstream(name).mask(f"could not be listed: {error!r}")
                 finished.put_nowait((name, UpstreamError(name, reason)))
 
         tasks = [asyncio.create_task(ask(name)) for name in names]
@@ -164,9 +164,9 @@ class Fleet:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def read_resource(self, server: str, uri: str) -> list[Part]:
-        keeper = self._keeper(server)
-        with keeper.redacted():
-            connection = await keeper.connected()
+        upstream = self._upstream(server)
+        with upstream.redacted():
+            connection = await upstream.connected()
             raw = await connection.request("resources/read", {"uri": uri}, f"resource `{uri}`", name=uri)
             try:
                 return resource_parts(raw)
@@ -175,9 +175,9 @@ class Fleet:
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
         """The prompt's messages, each as `{"role", "content"}`."""
-        keeper = self._keeper(server)
-        with keeper.redacted():
-            connection = await keeper.connected()
+        upstream = self._upstream(server)
+        with upstream.redacted():
+            connection = await upstream.connected()
             params = {"name": name, "arguments": arguments}
             raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name)
             try:
@@ -186,4 +186,4 @@ class Fleet:
                 raise UpstreamError(server, f"sent an invalid response for prompt `{name}`: {error}.") from None
 
     def health(self) -> list[Health]:
-        return [keeper.health() for keeper in self._keepers.values()]
+        return [upstream.health() for upstream in self._upstreams.values()]

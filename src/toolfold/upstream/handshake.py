@@ -1,8 +1,8 @@
 """Agreeing on a protocol version with a server of either era.
 
-Newer servers answer `server/discover`; older ones want `initialize` first. The probe comes first, because it is the
-only way to get the newer protocol, and most older servers just refuse it. Some die of it, some fall silent: those
-raise `ProbeHarmedError`, and are started again without a probe.
+Newer servers answer `server/discover`; older ones expect `initialize` first. The probe (`server/discover`) comes first,
+because it is the only way to get the newer protocol, and most older servers just refuse it. Some exit or stop
+answering: those raise `ProbeFailedError` and are started again without a probe.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ Era = Literal["auto", "legacy"]
 T = TypeVar("T")
 
 PROBE_SHARE = 1 / 6
-"""Of the time for starting, what the probe may take once the server has read it; then both greetings are sent."""
+"""Share of the start timeout for the probe, once the server has read it; then `initialize` is sent too."""
 AUTO_SHARE = 1 / 2
-"""Of the same time, what the whole attempt with a probe may take; the rest is for the one without."""
+"""Share of the start timeout for the whole attempt with a probe; the rest is for the attempt without."""
 POLL = 0.05
 
 
-class ProbeHarmedError(Exception):
-    """The server went away or fell silent after it was probed."""
+class ProbeFailedError(Exception):
+    """The server exited or stopped answering after it was probed."""
 
 
 class IncompatibleError(Exception):
     """The server speaks no protocol version that we do."""
 
 
-class OurselvesError(Exception):
-    """The server is a Toolfold gateway: this one, or one that would fold us in turn."""
+class IsToolfoldError(Exception):
+    """The server is a Toolfold gateway: this one, or one that might use us in turn."""
 
 
 class Probed(Protocol):
     def probe_was_read(self) -> bool:
-        """Whether the server has taken what was sent to it, as far as that can be known."""
+        """Whether the server has read what was sent to it, as far as that can be known."""
         ...
 
 
-async def shake_hands(session: ClientSession, transport: Probed, era: Era, budget: float) -> None:
+async def negotiate(session: ClientSession, transport: Probed, era: Era, budget: float) -> None:
     """Bring `session` to an agreed version. The overall time limit is the caller's."""
-    await _agree(session, transport, era, budget)
+    await _negotiate(session, transport, era, budget)
     if session.server_info is not None and session.server_info.name == OWN_NAME:
-        raise OurselvesError
+        raise IsToolfoldError
 
 
-async def _agree(session: ClientSession, transport: Probed, era: Era, budget: float) -> None:
+async def _negotiate(session: ClientSession, transport: Probed, era: Era, budget: float) -> None:
     from mcp.shared.exceptions import MCPError
     from mcp_types import CONNECTION_CLOSED
     from pydantic import ValidationError
@@ -60,10 +60,10 @@ async def _agree(session: ClientSession, transport: Probed, era: Era, budget: fl
     if era == "legacy":
         await _initialize(session)
         return
-    patience = _Patience(transport)
+    timer = _AnswerTimer(transport)
     try:
         try:
-            await patience.wait(session.discover(), budget * PROBE_SHARE)
+            await timer.wait(session.discover(), budget * PROBE_SHARE)
             return
         except MCPError as error:
             if _only_newer(error):
@@ -71,13 +71,13 @@ async def _agree(session: ClientSession, transport: Probed, era: Era, budget: fl
             if error.code == CONNECTION_CLOSED:
                 raise
         except (ValidationError, RuntimeError, TimeoutError):
-            pass  # an answer that is none, or none at all: no evidence of a newer server
-        await patience.wait(_initialize(session), budget * (AUTO_SHARE - PROBE_SHARE))
+            pass  # an invalid answer, or none: no evidence of a newer server
+        await timer.wait(_initialize(session), budget * (AUTO_SHARE - PROBE_SHARE))
     except TimeoutError:
-        raise ProbeHarmedError("it read the greeting and did not answer") from None
+        raise ProbeFailedError("it read the first request and did not answer") from None
     except MCPError as error:
         if error.code == CONNECTION_CLOSED and transport.probe_was_read():
-            raise ProbeHarmedError("it went away after the first greeting") from error
+            raise ProbeFailedError("it exited after the first request") from error
         raise
 
 
@@ -88,15 +88,15 @@ async def _initialize(session: ClientSession) -> None:
     try:
         await session.initialize()
     except MCPError as error:
-        # A slow newer server may have taken the late probe as its first greeting; it says so, and is asked again.
+        # A slow newer server may have answered the late probe first: it refuses `initialize` and is probed again.
         if error.code != UNSUPPORTED_PROTOCOL_VERSION:
             raise
         await session.discover()
 
 
-class _Patience:
-    """Waits for answers. Time counts from when the server has first read what was sent to it: one that is still
-    being downloaded or built is slow, not silent."""
+class _AnswerTimer:
+    """Waits for answers. Time counts from when the server has read what was sent to it: one that is still being
+    downloaded or built is slow, not silent."""
 
     def __init__(self, transport: Probed) -> None:
         self._transport = transport

@@ -1,4 +1,4 @@
-"""How an upstream is doing, for `doctor` and for errors."""
+"""The state of one upstream's connection, for `doctor`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ State = Literal["idle", "starting", "ready", "failed", "backoff"]
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """One upstream at one moment.
 
-    `idle` was never asked for, or left in peace; `failed` will be tried again by the next call; `backoff` not
-    before `retry_in` seconds have passed.
+    `idle` has not been used; `failed` is started again by the next call; in `backoff`, calls fail until `retry_in`
+    seconds have passed.
     """
 
     server: str
@@ -26,4 +26,4 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str = ""
     retry_in: float = 0.0
     problems: tuple[str, ...] = ()
-    """What was wrong with its last listing: tools left out or repaired, pages cut off."""
+    """What was wrong with its last listing: tools that were left out or repaired, lists that were cut."""

@@ -1,7 +1,7 @@
 """Reads everything that a server offers, page by page, and keeps what is usable of it.
 
-The SDK refuses a whole list for one bad entry. Here each entry stands for itself: one without a usable name is left
-out, one with a detail of the wrong type is kept without that detail, and both are reported.
+The SDK refuses a whole list for one bad entry. Here an entry without a usable name is left out, one with a detail of
+the wrong type is kept without that detail, and both are reported.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _size(entry: Any) -> int:
 
 
 def _string(entry: Any, key: str) -> str:
-    """A member that identifies the entry, or nothing if the entry cannot be told by it."""
+    """A member that identifies the entry, or an empty string if it is missing or no string."""
     value = cast("dict[str, Any]", entry).get(key) if isinstance(entry, dict) else None
     return value if isinstance(value, str) else ""
 
@@ -234,17 +234,17 @@ def _wrong(kind: str, name: str, key: str) -> str:
 
 
 def schema_flaw(schema: dict[str, Any]) -> str:
-    """Why a JSON Schema is not one, or nothing. The schema is kept either way: the server may know what it means."""
+    """Why a JSON Schema is invalid, or an empty string. An invalid one is kept: the server may know what it means."""
     import jsonschema_rs
 
     if str(schema.get("$schema", "")).rstrip("#") not in _DIALECTS:
-        # An unknown dialect would be fetched from wherever the server says; the usual one is meant anyway.
+        # An unknown dialect would be fetched from the URL that the server gives.
         schema = {key: value for key, value in schema.items() if key != "$schema"}
     try:
         jsonschema_rs.meta.validate(schema)
     except jsonschema_rs.ValidationError as error:
         return _line(error.message)
-    except Exception as error:  # whatever a hostile schema does to the validator is a flaw of the schema
+    except Exception as error:  # whatever a hostile schema makes the validator do
         return _line(str(error)) or type(error).__name__
     return ""
 

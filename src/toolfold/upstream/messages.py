@@ -1,8 +1,8 @@
-"""From a server's stdout to JSON-RPC messages: whole lines in linear time, and nonsense told from answers.
+"""Reads a server's stdout as JSON-RPC messages, one per line, in linear time.
 
 Servers print banners, progress bars and stack traces on the stream that belongs to the protocol. Whatever is not a
-message is handed to `on_junk` and otherwise ignored, with one exception: a broken *answer* to a request becomes an
-error answer, so that the caller learns of it now and not when its time is up.
+message is passed to `on_junk` and otherwise ignored, with one exception: an invalid *answer* to a request becomes an
+error answer, so that the caller learns of it at once and not after its timeout.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _WHITESPACE = b" \t\r\n\0"
 
 
 class MessageTooLongError(Exception):
-    """A line grew over the limit before it ended."""
+    """A line is longer than the limit."""
 
 
 class Lines:
-    """Cuts chunks of bytes into lines. Each byte is copied once, however long its line is."""
+    """Splits chunks of bytes into lines. Each byte is copied once, however long its line is."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -37,7 +37,7 @@ class Lines:
         self._size = 0
         self.ready: deque[bytes] = deque()
         self.ready_bytes = 0
-        """Memory that the lines in `ready` take, with what an object costs: a flood of short lines is one too."""
+        """Memory that the lines in `ready` take, object overhead included: short lines count too."""
 
     def feed(self, chunk: bytes) -> None:
         head, newline, rest = chunk.partition(b"\n")
@@ -52,7 +52,7 @@ class Lines:
         self._keep(last)
 
     def end(self) -> None:
-        """The stream is over: a last line without its newline counts too."""
+        """The stream has ended: a last line without a newline counts too."""
         if self._size:
             self._end()
 
@@ -123,19 +123,19 @@ class Parser:
             case {"jsonrpc": "2.0", "id": int() | str() as number, "result": result} if (
                 "method" not in value and not isinstance(number, bool) and isinstance(result, dict)
             ):
-                # By far the most frequent and the largest: no second walk over what was just decoded.
+                # By far the most frequent and largest message: not validated a second time.
                 content = cast("dict[str, Any]", result)
                 return self._message(self._response.model_construct(jsonrpc="2.0", id=number, result=content))
             case dict():
                 try:
                     return self._message(self._adapter.validate_python(value, by_name=False))
                 except ValueError:
-                    return self._broken(cast("dict[str, Any]", value))
+                    return self._invalid(cast("dict[str, Any]", value))
             case _:
                 return None
 
     def _read_strictly(self, line: bytes) -> list[SessionMessage] | None:
-        """For what the fast reader refuses: it may still be a message to the SDK, or the broken answer to a request."""
+        """What msgspec refuses may still be a message to the SDK, or the invalid answer to a request."""
         try:
             return [self._message(self._adapter.validate_json(line, by_name=False))]
         except ValueError:
@@ -143,14 +143,14 @@ class Parser:
         number = _answer_id(line)
         return None if number is None else [self._failed(number)]
 
-    def _broken(self, value: dict[str, Any]) -> SessionMessage | None:
+    def _invalid(self, value: dict[str, Any]) -> SessionMessage | None:
         number = value.get("id")
         if isinstance(number, bool) or not isinstance(number, int | str) or "method" in value:
             return None
         return self._failed(number) if "result" in value or "error" in value else None
 
     def _failed(self, number: int | str) -> SessionMessage:
-        data = self._error_data(code=BROKEN_ANSWER, message="the answer is not a valid JSON-RPC message")
+        data = self._error_data(code=INVALID_ANSWER, message="the answer is not a valid JSON-RPC message")
         return self._message(self._error(jsonrpc="2.0", id=number, error=data))
 
 
@@ -191,7 +191,7 @@ def _decode_large(line: bytes) -> Any:
         return {"jsonrpc": answer.jsonrpc, "id": answer.id, "result": result}
 
 
-BROKEN_ANSWER = -32700
+INVALID_ANSWER = -32700
 """JSON-RPC's parse error."""
 
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
@@ -201,7 +201,7 @@ _RESULT_FIRST = re.compile(rb"\{\s*(?:" + _VERSION + rb',\s*)?"(?:result|error)"
 
 
 def _answer_id(line: bytes) -> int | None:
-    """The request that an unreadable line was meant to answer, if it says so where answers do."""
+    """The id of the request that an unreadable line answers, if it has one where answers have it."""
     found = _ANSWER.match(line)
     if found is None and _RESULT_FIRST.match(line):
         found = _ID_LAST.fullmatch(line[-100:])

@@ -31,7 +31,7 @@ def needs_authorization(status: int | None) -> bool:
 
 
 class WatchedStream:
-    """The SDK's read stream, which tells when it is over."""
+    """The SDK's read stream, with a callback for its end."""
 
     def __init__(self, inner: Any, on_end: Callable[[], None]) -> None:
         self._inner = inner
@@ -82,21 +82,21 @@ class RemoteTransport:
         self.status: int | None = None
         self._on_end: Callable[[], None] = lambda: None
 
-    def carry(self, read: Any, write: Any) -> None:
-        self.reader = WatchedStream(read, self._over)
+    def set_streams(self, read: Any, write: Any) -> None:
+        self.reader = WatchedStream(read, self._ended)
         self.writer = write
 
-    def when_over(self, tell: Callable[[], None]) -> None:
-        self._on_end = tell
+    def on_end(self, callback: Callable[[], None]) -> None:
+        self._on_end = callback
 
-    def _over(self) -> None:
+    def _ended(self) -> None:
         self._on_end()
 
-    async def saw(self, response: httpx2.Response) -> None:
+    async def on_response(self, response: httpx2.Response) -> None:
         if response.request.method == "POST":
             self.status = response.status_code if response.status_code >= 400 else None
 
-    async def explained(self) -> None:
+    async def wait_for_exit(self) -> None:
         pass
 
     def reason(self) -> str:
@@ -106,7 +106,7 @@ class RemoteTransport:
             return f"answered with HTTP {self.status}"
         return getattr(self.reader, "reason", "")
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         return ""
 
     def probe_was_read(self) -> bool:
@@ -124,14 +124,14 @@ async def open_remote(config: ServerConfig, log: ServerLog, *, limit: int) -> As
     async with httpx2.AsyncClient(
         headers=config.headers,
         timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=None),
-        event_hooks={"response": [transport.saw]},
+        event_hooks={"response": [transport.on_response]},
     ) as client:
         if config.transport == "http":
             async with streamable_http_client(config.url, http_client=client, max_sse_event_size=limit) as (
                 read,
                 write,
             ):
-                transport.carry(read, write)
+                transport.set_streams(read, write)
                 yield transport
             return
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -140,5 +140,5 @@ async def open_remote(config: ServerConfig, log: ServerLog, *, limit: int) -> As
                 raise RefusedError(response.status_code)
             events = aiter(httpx2.EventSource(response, max_event_size=limit))
             reader = EventReader(events, Parser(log.junk))
-            transport.carry(reader, PostWriter(client, await reader.endpoint(config.url), config.call_timeout))
+            transport.set_streams(reader, PostWriter(client, await reader.endpoint(config.url), config.call_timeout))
             yield transport

@@ -1,4 +1,4 @@
-"""One log file per server: what it says on stderr (written by the warden), and what we noticed about it."""
+"""One log file per server: its stderr (written by the process supervisor) and our own notes about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from toolfold.config.secrets import Redactor
 
 NOTES = 200
-"""Notes per connection; a server that misbehaves without end is described, not recorded."""
+"""Notes per connection. A server that misbehaves without end must not fill the disk."""
 NOTE_CHARS = 500
 LOG_BYTES = 2_000_000
 DOCTOR = "`toolfold doctor` names its log and its config file."
@@ -24,7 +24,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def readable(text: str, limit: int) -> str:
-    """A server's words without what could move a cursor or hide a line, cut to the last `limit` characters."""
+    """A server's text without control characters and escape sequences, cut to the last `limit` characters."""
     text = _CONTROL.sub("", text).strip()
     return text if len(text) <= limit else "…" + text[-limit:]
 
@@ -36,7 +36,7 @@ _FOLDERS = re.compile(
 
 
 def without_paths(text: str) -> str:
-    """The same text with each absolute path cut to its last part: where things lie here is no business of a model."""
+    """The text with each absolute path cut to its last part: a model need not know the folders of this machine."""
     return _FOLDERS.sub("", text)
 
 

@@ -1,6 +1,6 @@
 """The older HTTP transport: one long stream of events from the server, and a POST for each message to it.
 
-The SDK's own one ends the connection at the first event over 1 MiB, and that limit cannot be moved.
+The SDK's own transport ends the connection at the first event over 1 MiB, and has no setting for that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NoEndpointError(Exception):
-    """The stream of events is not one of an MCP server."""
+    """The stream of events is not that of an MCP server."""
 
 
 class EventReader(Stream):
@@ -33,7 +33,7 @@ class EventReader(Stream):
         self.reason = ""
 
     async def endpoint(self, url: str) -> str:
-        """Where messages are to be sent. Only the same origin is accepted: our headers were meant for that one."""
+        """The URL to send messages to. Only the same origin is accepted, because our headers hold its credentials."""
         async for event in self._events:
             if event.event == "endpoint":
                 target = urljoin(url, event.data)

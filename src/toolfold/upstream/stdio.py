@@ -1,7 +1,7 @@
 """The stdio transport: a server process whose stdin and stdout carry one JSON message per line.
 
-The SDK's own transport is not used because its cost grows with the square of a line's length, because it hands
-stderr to ours, and because a killed gateway would leave its servers behind (see `warden_process.py`).
+The SDK's own transport is not used: its cost grows with the square of a line's length, it mixes the server's stderr
+with ours, and a gateway that is killed would leave its servers behind (see `supervisor_process.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from toolfold.config.settings import ServerConfig
 from toolfold.upstream.messages import Lines, MessageTooLongError, Parser, encoded
-from toolfold.upstream.processes.warden import Exit, StartRefusedError, Ward, Warden
+from toolfold.upstream.processes.supervisor import Exit, ServerProcess, StartRefusedError, Supervisor
 from toolfold.upstream.serverlog import DOCTOR, ServerLog
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 MESSAGE_LIMIT = 256 * 1024**2
 CHUNK = 256 * 1024
 BACKLOG = 8 * 1024**2
-"""Bytes of unread messages at which a server has to wait before it may send more."""
+"""Bytes of unread messages at which no more is read from a server until some are handled."""
 OUTBOX_LIMIT = 64 * 1024**2
-"""Bytes that may wait for a server that does not read its stdin."""
-EXIT_PATIENCE = 1.0
-"""Seconds between the end of stdout and the news of the process's end."""
+"""Bytes that are kept for a server that does not read its stdin."""
+EXIT_WAIT = 1.0
+"""Seconds to wait for the exit status after stdout has ended."""
 LINES_PER_TURN = 32
 JUNK_LINES = 10_000
 """Lines before the first message after which the command is taken for something other than an MCP server."""
@@ -51,7 +51,7 @@ class CannotStartError(Exception):
 
 
 class Stream:
-    """What the SDK asks of a stream besides its one direction."""
+    """What the SDK expects of a stream besides sending or receiving."""
 
     async def aclose(self) -> None: ...
 
@@ -65,11 +65,11 @@ class Stream:
 
 
 class MessageReader(Stream):
-    """The server's stdout as messages. Ends when the stream or the process does, `reason` then says why."""
+    """The server's stdout as messages. Ends when the stream or the process does; `reason` then says why."""
 
-    def __init__(self, fd: int, ward: Ward, parser: Parser, limit: int) -> None:
+    def __init__(self, fd: int, process: ServerProcess, parser: Parser, limit: int) -> None:
         self._fd = fd
-        self._ward = ward
+        self._process = process
         self._parser = parser
         self._limit = limit
         self._lines = Lines(limit)
@@ -83,7 +83,7 @@ class MessageReader(Stream):
         self.reason = ""
         self.on_end: Callable[[], None] = lambda: None
         self._listen()
-        ward.exited.add_done_callback(self._process_ended)
+        process.exited.add_done_callback(self._process_ended)
 
     def _listen(self) -> None:
         if not self._listening and not self.over:
@@ -103,7 +103,7 @@ class MessageReader(Stream):
             self._waiter.set_result(None)
 
     def _read_once(self) -> bool:
-        """Take what is there; false when nothing is, or nothing will be."""
+        """Read what is there; False when there is nothing, or the stream has ended."""
         try:
             chunk = os.read(self._fd, CHUNK)
         except BlockingIOError:
@@ -121,7 +121,7 @@ class MessageReader(Stream):
         return False
 
     def _process_ended(self, _: asyncio.Future[Exit]) -> None:
-        # A surviving grandchild may hold stdout open for ever: read what the server left, then call it over.
+        # A surviving descendant may hold stdout open for ever: read what is left, then treat the stream as ended.
         for _turn in range(64):
             if self.over or not self._read_once():
                 break
@@ -156,7 +156,7 @@ class MessageReader(Stream):
                     self._finish()
                 continue
             if self.over:
-                await self._explain()
+                await self._find_reason()
                 self.on_end()
                 raise StopAsyncIteration
             self._listen()
@@ -166,13 +166,13 @@ class MessageReader(Stream):
             finally:
                 self._waiter = None
 
-    async def _explain(self) -> None:
+    async def _find_reason(self) -> None:
         if not self.reason:
-            await asyncio.wait({self._ward.exited}, timeout=EXIT_PATIENCE)
-            self.reason = str(self._ward.exited.result()) if self._ward.exited.done() else "closed its stdout"
+            await asyncio.wait({self._process.exited}, timeout=EXIT_WAIT)
+            self.reason = str(self._process.exited.result()) if self._process.exited.done() else "closed its stdout"
 
     async def aclose(self) -> None:
-        self._ward.exited.remove_done_callback(self._process_ended)
+        self._process.exited.remove_done_callback(self._process_ended)
         self._finish()
         if self._fd >= 0:
             os.close(self._fd)
@@ -180,8 +180,8 @@ class MessageReader(Stream):
 
 
 class MessageWriter(Stream):
-    """The server's stdin. Sending never waits, so that a server that does not read cannot hold a caller up
-    past its time; what the pipe does not take is kept, whole, for when it does."""
+    """The server's stdin. Sending never waits, so that a server that does not read cannot hold a caller beyond its
+    timeout; what the pipe does not take is kept and written later."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -211,7 +211,7 @@ class MessageWriter(Stream):
             self._loop.add_writer(self._fd, self._writable)
 
     def _write(self, data: memoryview) -> memoryview:
-        """Write what the pipe takes and return the rest. A pipe that nobody reads any more is closed."""
+        """Write what the pipe takes and return the rest. A broken pipe is closed."""
         try:
             while data:
                 data = data[os.write(self._fd, data) :]
@@ -240,7 +240,7 @@ class MessageWriter(Stream):
         return self._fd < 0
 
     def unread(self) -> int:
-        """Bytes that were sent and that the server has not taken out of the pipe yet."""
+        """Bytes that were sent and that the server has not read yet."""
         if self._fd >= 0:
             answer = bytearray(4)
             with contextlib.suppress(OSError):
@@ -258,35 +258,35 @@ class MessageWriter(Stream):
             self._fd = -1
 
     async def aclose(self) -> None:
-        # The SDK closes its end when the conversation is over; stdin itself is closed when the process is stopped.
+        # Called by the SDK when the session ends; stdin itself is closed when the process is stopped.
         pass
 
 
 class StdioTransport:
     """A running server and both directions of its pipes."""
 
-    def __init__(self, reader: MessageReader, writer: MessageWriter, ward: Ward) -> None:
+    def __init__(self, reader: MessageReader, writer: MessageWriter, process: ServerProcess) -> None:
         self.reader = reader
         self.writer = writer
-        self.ward = ward
+        self.process = process
 
     @property
     def pid(self) -> int | None:
-        return self.ward.pid
+        return self.process.pid
 
-    def when_over(self, tell: Callable[[], None]) -> None:
-        self.reader.on_end = tell
+    def on_end(self, callback: Callable[[], None]) -> None:
+        self.reader.on_end = callback
 
-    async def explained(self) -> None:
-        """Wait, for a moment, for the news of the process's end, which may come after that of its pipes."""
+    async def wait_for_exit(self) -> None:
+        """If a pipe has ended, wait a moment for the exit status, which may come later."""
         if self.writer.closed or self.reader.over:
-            await asyncio.wait({self.ward.exited}, timeout=EXIT_PATIENCE)
+            await asyncio.wait({self.process.exited}, timeout=EXIT_WAIT)
 
     def reason(self) -> str:
-        return self.reader.reason or (str(self.ward.exited.result()) if self.ward.exited.done() else "")
+        return self.reader.reason or (str(self.process.exited.result()) if self.process.exited.done() else "")
 
-    def last_words(self) -> str:
-        return self.ward.exited.result().last_words if self.ward.exited.done() else ""
+    def stderr_tail(self) -> str:
+        return self.process.exited.result().stderr_tail if self.process.exited.done() else ""
 
     def probe_was_read(self) -> bool:
         return self.writer.unread() == 0
@@ -294,44 +294,46 @@ class StdioTransport:
 
 @asynccontextmanager
 async def open_stdio(
-    config: ServerConfig, warden: Warden, log: ServerLog, *, limit: int
+    config: ServerConfig, supervisor: Supervisor, log: ServerLog, *, limit: int
 ) -> AsyncGenerator[StdioTransport]:
-    """Start the server; on leaving, end it and everything it started."""
+    """Start the server; on exit, end it and everything that it started."""
     from mcp.client.stdio import get_default_environment
 
     env = get_default_environment() | config.env
     argv = [_executable(config, env), *config.args]
-    # Made before the process exists, so that nothing between its start and its end can fail.
+    # Created before the process, so that nothing can fail between its start and its end.
     parser = Parser(log.junk)
     their_stdin, our_stdin = os.pipe()
     our_stdout, their_stdout = os.pipe()
     for fd in (our_stdin, our_stdout):
         os.set_blocking(fd, False)
-    _widen(our_stdout)
+    _enlarge_pipe(our_stdout)
     try:
-        ward = await warden.start(argv, env=env, cwd=config.cwd, log=log.path, stdin=their_stdin, stdout=their_stdout)
+        process = await supervisor.start(
+            argv, env=env, cwd=config.cwd, log=log.path, stdin=their_stdin, stdout=their_stdout
+        )
     except BaseException as error:
         os.close(our_stdin)
         os.close(our_stdout)
         if isinstance(error, StartRefusedError):
-            raise _explained(error, config) from None
+            raise _start_error(error, config) from None
         raise
     finally:
         os.close(their_stdin)
         os.close(their_stdout)
     writer = MessageWriter(our_stdin)
-    reader = MessageReader(our_stdout, ward, parser, limit)
+    reader = MessageReader(our_stdout, process, parser, limit)
     try:
-        yield StdioTransport(reader, writer, ward)
+        yield StdioTransport(reader, writer, process)
     finally:
         await reader.aclose()
         writer.close()
-        # Even if we are cancelled here, the warden ends the server: that needs no word from us beyond this one.
-        await asyncio.shield(asyncio.ensure_future(ward.stop()))
+        # Shielded: the supervisor is asked to end the server even if we are cancelled here.
+        await asyncio.shield(asyncio.ensure_future(process.stop()))
 
 
-def _widen(fd: int) -> None:
-    """Where the system allows it, fewer and larger reads."""
+def _enlarge_pipe(fd: int) -> None:
+    """Allow fewer and larger reads, where the system can do that."""
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, CHUNK)
@@ -349,7 +351,7 @@ def _executable(config: ServerConfig, env: dict[str, str]) -> str:
     return found
 
 
-def _explained(error: StartRefusedError, config: ServerConfig) -> CannotStartError:
+def _start_error(error: StartRefusedError, config: ServerConfig) -> CannotStartError:
     if error.step == "cwd":
         return CannotStartError(f"its folder (`cwd`) cannot be entered: {error}.", f"Correct `cwd`. {DOCTOR}")
     hint = f"Correct `command`. {DOCTOR}"

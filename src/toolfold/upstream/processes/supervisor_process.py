@@ -1,12 +1,12 @@
-"""The warden: a small process that starts stdio servers, owns them, and outlives us just long enough to end them.
+"""The process supervisor: starts stdio servers, owns them, and ends them when the gateway is gone.
 
-It runs as a script (`python -I -S`, standard library only) with one socket as its standard input. Because it is
-a separate process, nothing that happens to us can leave a server behind: when the socket closes, for whatever
-reason, it ends everything it started and then itself. On Linux it is a child subreaper, so a grandchild that
-called `setsid`, or whose parent died, is still its descendant and is found.
+It runs as a script (`python -I -S`, standard library only) with a socket to the gateway as its standard input.
+Because it is a separate process, no server outlives the gateway, however that ends: when the socket closes, the
+supervisor ends everything it started and then itself. On Linux it is a child subreaper, so a grandchild that called
+`setsid`, or whose parent died, is still its descendant and is found.
 
 Requests and events are lines of JSON. `start` carries two file descriptors: the server's stdin and stdout. The
-server's stderr ends here, in a log file of bounded size, so a flood of it costs the gateway nothing.
+supervisor writes the server's stderr to a log file of bounded size, so a flood of it costs the gateway nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Any
 LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MARK = "TOOLFOLD_UPSTREAM"
-"""In the environment of every server and, unless they clean it, of everything they start."""
+"""Set in the environment of every server, and inherited by what it starts unless that is cleaned."""
 
 LOG_BYTES = 2_000_000
 TAIL_BYTES = 4_000
-NATURAL_GRACE = 0.5
+EXIT_GRACE = 0.5
 TERM_GRACE = 1.0
 KILL_GRACE = 3.0
 TICK = 0.02
@@ -132,7 +132,7 @@ class Log:
         self.tail = (self.tail + data)[-TAIL_BYTES:]
         if self.fd < 0:
             return
-        # A full disk must not stop the server whose words these are.
+        # A full disk must not stop the server.
         with contextlib.suppress(OSError):
             os.write(self.fd, data)
             if os.fstat(self.fd).st_size > LOG_BYTES:
@@ -146,8 +146,8 @@ class Log:
             self.fd = -1
 
 
-class Ward:
-    """One server: its leading process, its stderr, and what is left of it when the leader is gone."""
+class Child:
+    """One server: the process that was started, its stderr, and its descendants."""
 
     def __init__(self, number: int, pid: int, mark: bytes, log: Log, stderr: int) -> None:
         self.number = number
@@ -160,18 +160,20 @@ class Ward:
         self.kill_at: float | None = None
         self.give_up_at = 0.0
 
-    def gather(self, table: dict[int, Process], ours: set[int]) -> set[int]:
-        """The server's live processes. Those once seen stay known after their parent is gone."""
+    def find_members(self, table: dict[int, Process], ours: set[int]) -> set[int]:
+        """The server's live processes, also those whose parent is gone, if they were seen before."""
         known = {self.pid} | descendants(table, self.pid) | (self.members & ours)
         known |= {pid for pid in ours if self.pid in table[pid][1:] or carries(pid, self.mark)}
         self.members = {pid for pid in known if pid in table}
         return self.members
 
 
-class WardenProcess:
+class SupervisorProcess:
+    """Answers the gateway's requests until the socket closes, then ends every server."""
+
     def __init__(self, control: socket.socket) -> None:
         self.control = control
-        self.wards: dict[int, Ward] = {}
+        self.children: dict[int, Child] = {}
         self.selector = selectors.DefaultSelector()
         self.received = b""
         self.fds: list[int] = []
@@ -185,9 +187,9 @@ class WardenProcess:
         for fd in (wake_read, wake_write):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, self._child_ended)
-        signal.signal(signal.SIGTERM, self._asked_to_end)
-        # Ctrl-C and a closed terminal are the gateway's to answer; we learn of its end from the socket.
+        signal.signal(signal.SIGCHLD, self._on_sigchld)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        # The gateway handles Ctrl-C and a closed terminal; we learn of its end from the socket.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self.selector.register(self.control, selectors.EVENT_READ, None)
@@ -196,20 +198,20 @@ class WardenProcess:
             self.turn(self.timeout())
         self.end_everything()
 
-    def _child_ended(self, *_: object) -> None:
-        """Nothing here: the wake-up pipe ends the wait, and `reap` does the rest."""
+    def _on_sigchld(self, *_: object) -> None:
+        """Nothing to do: the wake-up pipe ends the wait, and `reap` collects the child."""
 
-    def _asked_to_end(self, *_: object) -> None:
+    def _on_sigterm(self, *_: object) -> None:
         self.closing = True
 
     def timeout(self) -> float | None:
-        return self.pace if any(ward.kill_at is not None for ward in self.wards.values()) else None
+        return self.pace if any(child.kill_at is not None for child in self.children.values()) else None
 
     def turn(self, timeout: float | None) -> None:
         for key, _ in self.selector.select(timeout):
             if key.fileobj is self.control:
                 self.receive()
-            elif isinstance(key.data, Ward):
+            elif isinstance(key.data, Child):
                 self.pump(key.data)
             else:
                 with contextlib.suppress(BlockingIOError):
@@ -218,7 +220,7 @@ class WardenProcess:
         self.finish_stops()
 
     def survey(self) -> tuple[dict[int, Process], set[int]]:
-        """All processes, and which of them are ours. Costs more where there are many, so it is paced by its cost."""
+        """All processes, and which of them are ours. How often it is called depends on how long it takes."""
         began = time.monotonic()
         table = processes()
         ours = descendants(table, os.getpid())
@@ -227,7 +229,7 @@ class WardenProcess:
         self.look_at = now + self.pace
         return table, ours
 
-    def tell(self, **event: Any) -> None:
+    def send_event(self, **event: Any) -> None:
         with contextlib.suppress(OSError):
             self.control.sendall(json.dumps(event).encode() + b"\n")
 
@@ -250,8 +252,8 @@ class WardenProcess:
             message = json.loads(line)
             if message["do"] == "start":
                 self.start(message)
-            elif (ward := self.wards.get(message["id"])) is not None:
-                self.stop(ward, message["grace"])
+            elif (child := self.children.get(message["id"])) is not None:
+                self.stop(child, message["grace"])
 
     def start(self, message: dict[str, Any]) -> None:
         stdin, stdout = self.fds.pop(0), self.fds.pop(0)
@@ -260,7 +262,7 @@ class WardenProcess:
         mark = f"{MARK}={message['mark']}"
         pid = os.fork()
         if pid == 0:
-            self._become(message, (stdin, stdout, error_write), failed_write)
+            self._exec(message, (stdin, stdout, error_write), failed_write)
         for fd in (stdin, stdout, error_write, failed_write):
             os.close(fd)
         # The pipe closes when the new program is in place, so an empty answer means it started.
@@ -271,16 +273,16 @@ class WardenProcess:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
             number, _, step = failure.partition(b" ")
-            self.tell(event="refused", id=message["id"], errno=int(number), step=step.decode())
+            self.send_event(event="refused", id=message["id"], errno=int(number), step=step.decode())
             return
         os.set_blocking(error_read, False)
-        ward = Ward(message["id"], pid, mark.encode(), Log(message["log"]), error_read)
-        self.wards[ward.number] = ward
-        self.selector.register(error_read, selectors.EVENT_READ, ward)
-        self.tell(event="started", id=ward.number, pid=pid)
+        child = Child(message["id"], pid, mark.encode(), Log(message["log"]), error_read)
+        self.children[child.number] = child
+        self.selector.register(error_read, selectors.EVENT_READ, child)
+        self.send_event(event="started", id=child.number, pid=pid)
 
-    def _become(self, message: dict[str, Any], streams: tuple[int, int, int], failed: int) -> None:
-        """In the forked child: turn into the server, or say why not."""
+    def _exec(self, message: dict[str, Any], streams: tuple[int, int, int], failed: int) -> None:
+        """In the forked child: become the server, or report why that failed."""
         step = "start"
         try:
             os.setsid()
@@ -305,24 +307,24 @@ class WardenProcess:
         finally:
             os._exit(127)
 
-    def pump(self, ward: Ward) -> bool:
-        """Move what the server said on stderr to its log; false when there is nothing more for now."""
+    def pump(self, child: Child) -> bool:
+        """Move the server's stderr to its log; False when there is nothing more to read for now."""
         try:
-            data = os.read(ward.stderr, 65536)
+            data = os.read(child.stderr, 65536)
         except BlockingIOError:
             return False
         except OSError:
             data = b""
         if not data:
-            self.selector.unregister(ward.stderr)
-            os.close(ward.stderr)
-            ward.stderr = -1
+            self.selector.unregister(child.stderr)
+            os.close(child.stderr)
+            child.stderr = -1
             return False
-        ward.log.write(data)
+        child.log.write(data)
         return True
 
     def reap(self) -> None:
-        """Collect every ended child, also the orphans that became ours."""
+        """Collect every child that has exited, also orphans that were reparented to us."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -330,54 +332,54 @@ class WardenProcess:
                 return
             if pid == 0:
                 return
-            for ward in self.wards.values():
-                if ward.pid == pid and ward.status is None:
-                    ward.status = os.waitstatus_to_exitcode(status)
-                    self.leader_ended(ward)
+            for child in self.children.values():
+                if child.pid == pid and child.status is None:
+                    child.status = os.waitstatus_to_exitcode(status)
+                    self.on_exit(child)
 
-    def leader_ended(self, ward: Ward) -> None:
-        # A pipe holds at most a few of these; a survivor that keeps writing must not keep us here.
+    def on_exit(self, child: Child) -> None:
+        # Bounded: a descendant that keeps writing must not keep us here.
         for _ in range(64):
-            if ward.stderr < 0 or not self.pump(ward):
+            if child.stderr < 0 or not self.pump(child):
                 break
-        tail = ward.log.tail.decode("utf-8", "replace")
-        self.tell(event="exited", id=ward.number, status=ward.status, tail=tail)
-        if ward.kill_at is None:
-            self.stop(ward, TERM_GRACE)
+        tail = child.log.tail.decode("utf-8", "replace")
+        self.send_event(event="exited", id=child.number, status=child.status, tail=tail)
+        if child.kill_at is None:
+            self.stop(child, TERM_GRACE)
 
-    def stop(self, ward: Ward, grace: float) -> None:
-        send_signal(ward.gather(*self.survey()), signal.SIGTERM)
-        ward.kill_at = time.monotonic() + grace
-        ward.give_up_at = ward.kill_at + KILL_GRACE
+    def stop(self, child: Child, grace: float) -> None:
+        send_signal(child.find_members(*self.survey()), signal.SIGTERM)
+        child.kill_at = time.monotonic() + grace
+        child.give_up_at = child.kill_at + KILL_GRACE
 
     def finish_stops(self) -> None:
-        stopping = [ward for ward in self.wards.values() if ward.kill_at is not None]
+        stopping = [child for child in self.children.values() if child.kill_at is not None]
         if not stopping or time.monotonic() < self.look_at:
             return
         table, ours = self.survey()
         now = time.monotonic()
-        for ward in stopping:
-            members = ward.gather(table, ours)
-            assert ward.kill_at is not None
-            if members and now >= ward.kill_at:
+        for child in stopping:
+            members = child.find_members(table, ours)
+            assert child.kill_at is not None
+            if members and now >= child.kill_at:
                 send_signal(members, signal.SIGKILL)
-            if (not members and ward.status is not None) or now >= ward.give_up_at:
-                self.forget(ward)
+            if (not members and child.status is not None) or now >= child.give_up_at:
+                self.remove(child)
 
-    def forget(self, ward: Ward) -> None:
-        if ward.stderr >= 0:
-            self.selector.unregister(ward.stderr)
-            os.close(ward.stderr)
-        ward.log.close()
-        del self.wards[ward.number]
-        self.tell(event="stopped", id=ward.number)
+    def remove(self, child: Child) -> None:
+        if child.stderr >= 0:
+            self.selector.unregister(child.stderr)
+            os.close(child.stderr)
+        child.log.close()
+        del self.children[child.number]
+        self.send_event(event="stopped", id=child.number)
 
     def end_everything(self) -> None:
-        """The gateway is gone or closing. Its pipes are closed too, so well-behaved servers leave by themselves."""
+        """The gateway is gone or closing. Its pipes are closed too, so well-behaved servers exit by themselves."""
         with contextlib.suppress(KeyError):
             self.selector.unregister(self.control)
         seen: set[int] = set()
-        for grace, number in ((NATURAL_GRACE, 0), (TERM_GRACE, signal.SIGTERM), (KILL_GRACE, signal.SIGKILL)):
+        for grace, number in ((EXIT_GRACE, 0), (TERM_GRACE, signal.SIGTERM), (KILL_GRACE, signal.SIGKILL)):
             until = time.monotonic() + grace
             signalled: set[int] = set()
             while True:
@@ -395,7 +397,7 @@ class WardenProcess:
 
 
 def main() -> None:
-    WardenProcess(socket.socket(fileno=0)).run()
+    SupervisorProcess(socket.socket(fileno=0)).run()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Keeps one upstream: starts it when it is first needed, shares the start, notices its end, starts it again.
+"""One configured server: started when it is first needed, shared by all callers, and started again when it ended.
 
-A connection of the SDK has to be entered and left by one task, so each one lives in a task of its own. Callers use
-the connection directly; the keeper is asked only when there is none.
+The SDK wants a connection to be entered and left by the same task, so each connection has a task of its own. Callers
+use `connection` directly, and ask for another one only when it is None.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -17,15 +18,15 @@ from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing
 from toolfold.errors import UpstreamError, UpstreamIsToolfold, UpstreamUnavailable
 from toolfold.upstream.connection import (
-    WORDS,
+    QUOTED_CHARS,
     Connection,
-    Greeter,
+    PendingConnection,
     Transport,
     follow_changes,
-    said,
+    last_output,
     unauthorized,
 )
-from toolfold.upstream.handshake import Era, IncompatibleError, OurselvesError, ProbeHarmedError
+from toolfold.upstream.handshake import Era, IncompatibleError, IsToolfoldError, ProbeFailedError
 from toolfold.upstream.health import Health, State
 from toolfold.upstream.remote import RefusedError, needs_authorization
 from toolfold.upstream.serverlog import DOCTOR, ServerLog
@@ -34,13 +35,16 @@ from toolfold.upstream.stdio import CannotStartError
 
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 60.0
-LEAVE_TIMEOUT = 10.0
+CLOSE_TIMEOUT = 10.0
 RELIST_SPACING = 1.0
+"""Seconds between two listings of a server that keeps announcing changes."""
 
 Opener = Callable[[], AbstractAsyncContextManager[Transport]]
 
 
-class Keeper:
+class UpstreamServer:
+    """Opens and watches the connections to one server; a server that keeps failing is left alone for a while."""
+
     def __init__(
         self,
         server: str,
@@ -59,7 +63,7 @@ class Keeper:
         self._turn: Turn | None = None
         self._on_listing = on_listing
         self._opening: asyncio.Task[Connection] | None = None
-        self._lives: set[asyncio.Task[None]] = set()
+        self._connection_tasks: set[asyncio.Task[None]] = set()
         self._era: Era = "legacy" if config.transport == "sse" else "auto"
         self._failures = 0
         self._retry_at = 0.0
@@ -128,47 +132,47 @@ class Keeper:
         deadline = asyncio.get_running_loop().time() + self.config.start_timeout
         try:
             return await self._attempt(self._era, deadline)
-        except ProbeHarmedError as harm:
-            self._log.note(f"{harm}; starting it again in the older way")
+        except ProbeFailedError as error:
+            self._log.note(f"{error}; starting it again without a probe")
         connection = await self._attempt("legacy", deadline)
         self._era = "legacy"
         return connection
 
     async def _attempt(self, era: Era, deadline: float) -> Connection:
         opened: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-        life = asyncio.create_task(self._live(era, deadline, opened), name=f"upstream {self.server}")
-        self._lives.add(life)
-        life.add_done_callback(self._lives.discard)
+        task = asyncio.create_task(self._run_connection(era, deadline, opened), name=f"upstream {self.server}")
+        self._connection_tasks.add(task)
+        task.add_done_callback(self._connection_tasks.discard)
         try:
             return await opened
         except asyncio.CancelledError:
-            life.cancel()
+            task.cancel()
             raise
 
-    async def _live(self, era: Era, deadline: float, opened: asyncio.Future[Connection]) -> None:
-        """One connection, from before its first byte until after its last."""
+    async def _run_connection(self, era: Era, deadline: float, opened: asyncio.Future[Connection]) -> None:
+        """One connection, from its start to its end."""
         loop = asyncio.get_running_loop()
         connection: Connection | None = None
         transport: Transport | None = None
         self._log.begin(f"starting ({era})")
         try:
             async with asyncio.timeout_at(deadline) as limit, self._opener() as transport:
-                greeter = Greeter(self.server, self.config, self._log, transport)
-                async with greeter.session:
+                pending = PendingConnection(self.server, self.config, self._log, transport)
+                async with pending.session:
                     limit.reschedule(None)
                     try:
                         async with asyncio.timeout_at(deadline):
-                            connection = await greeter.greet(era, deadline - loop.time())
+                            connection = await pending.connect(era, deadline - loop.time())
                     except Exception as error:
-                        await transport.explained()
-                        # Told before the server is put away, which may take a while.
+                        await transport.wait_for_exit()
+                        # Reported before the server is stopped, which may take a while.
                         opened.set_exception(self._failure(error, transport))
                         return
                     self._ready(connection)
                     opened.set_result(connection)
-                    await self._attend(connection)
-                    self._gone(connection, "was put away" if connection.leaving else transport.reason())
-                    limit.reschedule(loop.time() + LEAVE_TIMEOUT)
+                    await self._watch(connection)
+                    self._on_end(connection, "was closed" if connection.closing else transport.reason())
+                    limit.reschedule(loop.time() + CLOSE_TIMEOUT)
         except asyncio.CancelledError:
             opened.cancel()
             raise
@@ -176,42 +180,42 @@ class Keeper:
             if not opened.done():
                 opened.set_exception(self._failure(error, transport))
             elif connection is not None:
-                self._gone(connection, f"could not be reached ({_cause(error, self._log)})")
+                self._on_end(connection, f"could not be reached ({_cause(error, self._log)})")
         finally:
             if connection is not None:
-                self._gone(connection, "was put away")
+                self._on_end(connection, "was closed")
 
     def _ready(self, connection: Connection) -> None:
         self.connection = connection
-        connection.on_leave = self._let_go
+        connection.on_close = partial(self._drop, connection)
         self._started += 1
         self._last_error = ""
 
-    def _let_go(self) -> None:
-        self.connection = None
-
-    def _gone(self, connection: Connection, reason: str) -> None:
-        """The connection is over: say why to those who wait, and decide when it may be tried again."""
-        if connection.fate.done():
-            return
-        reason = reason or "went away"
-        connection.fate.set_result(reason)
+    def _drop(self, connection: Connection) -> None:
         if self.connection is connection:
             self.connection = None
-        if connection.leaving:
+
+    def _on_end(self, connection: Connection, reason: str) -> None:
+        """A connection has ended: give the reason to those who wait, and decide when it may be opened again."""
+        if connection.end_reason.done():
             return
-        # One that was of use is started again at once. One that dies before it answers anything has to wait.
+        reason = reason or "went away"
+        connection.end_reason.set_result(reason)
+        self._drop(connection)
+        if connection.closing:
+            return
+        # A server that has answered a call is restarted at once, one that never did after a pause.
         self._failures = 0 if connection.answered else self._failures + 1
         self._retry_at = time.monotonic() + _delay(self._failures - 1)
-        self._last_error = f"The server {reason}.{said(connection.transport, self._log)}"
+        self._last_error = f"The server {reason}.{last_output(connection.transport, self._log)}"
         self._log.note(f"the server {reason}")
 
-    async def _attend(self, connection: Connection) -> None:
-        """Until the end, read the list again whenever the server says that it changed."""
+    async def _watch(self, connection: Connection) -> None:
+        """Until the connection ends, list the server again whenever it says that its lists changed."""
         relisting: asyncio.Task[None] | None = None
         following = asyncio.create_task(follow_changes(connection))
         try:
-            while not (connection.leaving or connection.over):
+            while not (connection.closing or connection.over):
                 if connection.stale and (relisting is None or relisting.done()):
                     connection.stale = False
                     relisting = asyncio.create_task(self._relist(connection))
@@ -228,7 +232,6 @@ class Keeper:
             self._on_listing(await self._listing(connection))
         except Exception as error:
             self._log.note(f"the changed list was not taken over: {error!r}")
-        # A server that announces changes without end is asked once in a while.
         await asyncio.sleep(RELIST_SPACING)
         connection.wake.set()
 
@@ -242,9 +245,9 @@ class Keeper:
 
     def _failure(self, error: Exception, transport: Transport | None) -> Exception:
         """Why the server did not start. A model reads this too: `doctor` names the files, and this names `doctor`."""
-        words = said(transport, self._log) if transport is not None else ""
+        output = last_output(transport, self._log) if transport is not None else ""
         match error:
-            case ProbeHarmedError() | UpstreamError():
+            case ProbeFailedError() | UpstreamError():
                 return error
             case CannotStartError(hint=hint):
                 return UpstreamUnavailable(self.server, str(error), hint=hint)
@@ -252,10 +255,10 @@ class Keeper:
                 seconds = self.config.start_timeout
                 return UpstreamUnavailable(
                     self.server,
-                    f"did not answer the handshake within {seconds:g} s (its `start_timeout`).{words}",
+                    f"did not answer the handshake within {seconds:g} s (its `start_timeout`).{output}",
                     hint=f"If it is only slow, raise its `start_timeout`. {DOCTOR}",
                 )
-            case OurselvesError():
+            case IsToolfoldError():
                 return UpstreamIsToolfold(self.server, "is Toolfold, which is never folded into itself.")
             case IncompatibleError():
                 return UpstreamUnavailable(self.server, f"speaks only other versions of MCP ({error}).")
@@ -268,10 +271,10 @@ class Keeper:
         if self.config.transport != "stdio":
             hint = f"Check that it is up, and its `url`. {DOCTOR}"
         if transport is not None and (reason := transport.reason()):
-            return UpstreamUnavailable(self.server, f"the server {reason} before it was ready.{words}", hint=hint)
+            return UpstreamUnavailable(self.server, f"the server {reason} before it was ready.{output}", hint=hint)
         where = self._log.redactor.address
         return UpstreamUnavailable(
-            self.server, f"cannot be reached at {where}: {_cause(error, self._log)}.{words}", hint=hint
+            self.server, f"cannot be reached at {where}: {_cause(error, self._log)}.{output}", hint=hint
         )
 
     @contextmanager
@@ -289,13 +292,13 @@ class Keeper:
         return self._log.redactor.text(text)
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Begin to leave, and return the tasks that are done when it is left."""
+        """Begin to close, and return the tasks to wait for."""
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
         if self.connection is not None:
-            self.connection.leave()
-        return list(self._lives)
+            self.connection.close()
+        return list(self._connection_tasks)
 
     @property
     def log_file(self) -> Path:
@@ -332,5 +335,5 @@ def _cause(error: BaseException, log: ServerLog) -> str:
     """The innermost reason, in one line: the SDK's task groups wrap it several times."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    text = log.quoted(str(error), WORDS)
+    text = log.quoted(str(error), QUOTED_CHARS)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,6 +1,6 @@
-"""Our side of the warden: start a stdio server through it, learn of its end, and have it ended.
+"""The gateway's side of the process supervisor: start a stdio server, be told when it exits, stop it.
 
-The process itself is in `warden_process.py`; why there is one is said there.
+The supervisor is a process of its own, in `supervisor_process.py`, which explains why.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 STOP_TIMEOUT = 6.0
-"""Longer than every grace period of the warden together, so it runs out only when the machine is stuck."""
+"""Longer than all grace periods of the supervisor together, so it is reached only when the machine is stuck."""
 
 
 @dataclass(frozen=True)
 class Exit:
-    """How a server's process ended: its exit status (negative for a signal, None if unknown) and last words."""
+    """How a server's process ended: exit status (negative for a signal, None if unknown) and the end of its stderr."""
 
     status: int | None
-    last_words: str = ""
+    stderr_tail: str = ""
 
     def __str__(self) -> str:
         if self.status is None:
@@ -50,28 +50,28 @@ class StartRefusedError(Exception):
         self.step = step
 
 
-class Ward:
+class ServerProcess:
     """One started server process."""
 
-    def __init__(self, warden: Warden, number: int, pid: int) -> None:
-        self._warden = warden
+    def __init__(self, supervisor: Supervisor, number: int, pid: int) -> None:
+        self._supervisor = supervisor
         self.number = number
         self.pid = pid
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[Exit] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
-        """Done when the process and everything it had started are gone."""
+        """Done when the process and everything that it started are gone."""
 
-    async def stop(self, *, natural: float = 2.0, grace: float = 1.0) -> None:
-        """End the server whose stdin was closed before: wait, then SIGTERM, then SIGKILL, to the whole family."""
-        await asyncio.wait({self.exited}, timeout=natural)
+    async def stop(self, *, patience: float = 2.0, grace: float = 1.0) -> None:
+        """End a server whose stdin has been closed: wait, then SIGTERM, then SIGKILL, with all its descendants."""
+        await asyncio.wait({self.exited}, timeout=patience)
         if not self.exited.done():
-            await self._warden.ask_to_stop(self.number, grace)
+            await self._supervisor.request_stop(self.number, grace)
         await asyncio.wait({self.gone}, timeout=STOP_TIMEOUT)
 
 
-class Warden:
-    """Starts the warden process at the first `start`; `close` ends it and everything that it started."""
+class Supervisor:
+    """Starts the supervisor process at the first `start`; `close` ends it and everything that it started."""
 
     def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
@@ -79,43 +79,49 @@ class Warden:
         self._control: socket.socket | None = None
         self._received = b""
         self._numbers = 0
-        self._starting: dict[int, asyncio.Future[Ward]] = {}
-        self._wards: dict[int, Ward] = {}
+        self._starting: dict[int, asyncio.Future[ServerProcess]] = {}
+        self._servers: dict[int, ServerProcess] = {}
         self._sending = asyncio.Lock()
+        self._background: set[asyncio.Task[None]] = set()
 
     async def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, log: Path, stdin: int, stdout: int
-    ) -> Ward:
+    ) -> ServerProcess:
         """Start a program on the given ends of its pipes. The descriptors stay the caller's to close."""
         if self._control is None:
             self._launch()
         self._numbers += 1
         number = self._numbers
-        started: asyncio.Future[Ward] = asyncio.get_running_loop().create_future()
+        started: asyncio.Future[ServerProcess] = asyncio.get_running_loop().create_future()
         self._starting[number] = started
         message = {"do": "start", "id": number, "argv": [*argv], "env": {**env}, "cwd": cwd, "log": str(log)}
         try:
             await self._send(message | {"mark": secrets.token_hex(16)}, (stdin, stdout))
             return await asyncio.shield(started)
         except asyncio.CancelledError:
-            # Nobody will own what starts now, so it is ended as soon as it has a name.
+            # What starts now has no owner, so it is stopped as soon as it has an id.
             started.add_done_callback(lambda done: done.exception() or self._abandon(number))
             raise
 
     def _abandon(self, number: int) -> None:
-        """Nobody waits for this start any more."""
-        if number in self._wards and self._control is not None:
-            with contextlib.suppress(OSError):
-                self._control.send(json.dumps({"do": "stop", "id": number, "grace": 0.0}).encode() + b"\n")
+        """Stop a server whose start was cancelled."""
+        if number in self._servers:
+            self._in_background(self.request_stop(number, 0.0))
 
-    async def ask_to_stop(self, number: int, grace: float) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def request_stop(self, number: int, grace: float) -> None:
         with contextlib.suppress(OSError):
             await self._send({"do": "stop", "id": number, "grace": grace})
 
     def _launch(self) -> None:
         ours, theirs = socket.socketpair()
-        script = Path(__file__).with_name("warden_process.py")
-        log = os.open(self._log_dir / "warden.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        script = Path(__file__).with_name("supervisor_process.py")
+        log = os.open(self._log_dir / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             # A session of its own: Ctrl-C in the terminal must reach us first, and it must survive us.
             self._process = subprocess.Popen(
@@ -136,7 +142,8 @@ class Warden:
 
     async def _send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         data = json.dumps(message).encode() + b"\n"
-        async with self._sending:
+        await self._sending.acquire()
+        try:
             if self._control is None:
                 raise BrokenPipeError
             sent = 0
@@ -147,7 +154,18 @@ class Warden:
                         sent = self._control.sendmsg([data[:4096]], rights)
                     except BlockingIOError:
                         await asyncio.sleep(0.01)
-            await asyncio.get_running_loop().sock_sendall(self._control, data[sent:])
+        except BaseException:
+            self._sending.release()
+            raise
+        # What was sent in part is completed even if the caller is cancelled, so that the next request is readable.
+        rest = self._in_background(asyncio.get_running_loop().sock_sendall(self._control, data[sent:]))
+        rest.add_done_callback(self._sent)
+        await asyncio.shield(rest)
+
+    def _sent(self, rest: asyncio.Future[None]) -> None:
+        self._sending.release()
+        if not rest.cancelled():
+            rest.exception()
 
     def _readable(self) -> None:
         assert self._control is not None
@@ -162,39 +180,39 @@ class Warden:
             return
         *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
-            self._heard(json.loads(line))
+            self._on_event(json.loads(line))
 
-    def _heard(self, event: dict[str, Any]) -> None:
+    def _on_event(self, event: dict[str, Any]) -> None:
         number: int = event["id"]
         match event["event"]:
             case "started":
-                ward = self._wards[number] = Ward(self, number, event["pid"])
-                _settle(self._starting.pop(number), ward)
+                server = self._servers[number] = ServerProcess(self, number, event["pid"])
+                _settle(self._starting.pop(number), server)
             case "refused":
                 started = self._starting.pop(number)
                 if not started.done():
                     started.set_exception(StartRefusedError(event["errno"], event["step"]))
             case "exited":
-                _settle(self._wards[number].exited, Exit(event["status"], event["tail"]))
+                _settle(self._servers[number].exited, Exit(event["status"], event["tail"]))
             case _:
-                ward = self._wards.pop(number)
-                _settle(ward.exited, Exit(None))
-                _settle(ward.gone, None)
+                server = self._servers.pop(number)
+                _settle(server.exited, Exit(None))
+                _settle(server.gone, None)
 
     def _lost(self) -> None:
-        """The warden is gone although nobody closed it: do its duty here as far as that is possible."""
+        """The supervisor has died: kill the servers from here, as far as that is possible."""
         self._disconnect()
         for started in self._starting.values():
             if not started.done():
                 started.set_exception(ChildProcessError("the process that starts servers ended"))
         self._starting.clear()
-        for ward in self._wards.values():
-            if not ward.exited.done():
+        for server in self._servers.values():
+            if not server.exited.done():
                 with contextlib.suppress(OSError):
-                    os.killpg(ward.pid, signal.SIGKILL)
-            _settle(ward.exited, Exit(None))
-            _settle(ward.gone, None)
-        self._wards.clear()
+                    os.killpg(server.pid, signal.SIGKILL)
+            _settle(server.exited, Exit(None))
+            _settle(server.gone, None)
+        self._servers.clear()
         if self._process is not None:
             self._process.poll()
 
@@ -205,7 +223,10 @@ class Warden:
             self._control = None
 
     async def close(self) -> None:
-        """End everything that was started, grandchildren included, and the warden itself."""
+        """End everything that was started, with all descendants, and the supervisor itself."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         self._disconnect()
         process, self._process = self._process, None
         if process is None:
@@ -217,10 +238,10 @@ class Warden:
         else:
             process.kill()
             process.wait()
-        for ward in self._wards.values():
-            _settle(ward.exited, Exit(None))
-            _settle(ward.gone, None)
-        self._wards.clear()
+        for server in self._servers.values():
+            _settle(server.exited, Exit(None))
+            _settle(server.gone, None)
+        self._servers.clear()
 
 
 def _settle(future: asyncio.Future[Any], value: Any) -> None:
