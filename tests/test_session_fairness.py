@@ -100,4 +100,4 @@ async def test_a_bare_name_waits_for_servers_that_have_not_been_listed(runtime_d
         result = await fold.run(
             "from toolfold import call_mcp_tool\nprint(await call_mcp_tool('add', {'a': 1, 'b': 2}))"
         )
-    assert result.output == "3\n", result.text
+    assert result.output == "{'sum': 3}\n", result.text
