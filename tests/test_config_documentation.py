@@ -14,12 +14,18 @@ from tests.config_machine import Machine
 from toolfold.config import overlay
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
 
 PAGE = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
 MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Settings),
     ("sandbox.", SandboxSettings),
+    ("policy.", PolicySettings),
+    ("approval.", ApprovalSettings),
+    ("context.", ContextSettings),
+    ("review.", ReviewSettings),
+    ("limits.", LimitSettings),
     ("servers.NAME.", ServerConfig),
 ]
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.]+)` \| ?(.*?) ?\| (.+) \|$", PAGE, flags=re.MULTILINE)}

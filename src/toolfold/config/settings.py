@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from toolfold.config import edge
 from toolfold.config.model import NUMBER_AND_UNIT, Model, Seconds, Size
-from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 
 _CORES = {"": 1.0, "core": 1.0, "cores": 1.0, "cpu": 1.0, "cpus": 1.0, "vcpu": 1.0, "vcpus": 1.0, "m": 0.001}
 _BACKENDS = {"bwrap": "bubblewrap", "docker": "container", "podman": "container"}
@@ -116,13 +116,12 @@ class Settings(Model):
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
-    security: Literal["low", "standard", "high"] = "standard"
-    """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
     callers: dict[str, CallerSettings] = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
     policy: PolicySettings = PolicySettings()
     approval: ApprovalSettings = ApprovalSettings()
     context: ContextSettings = ContextSettings()
+    review: ReviewSettings = ReviewSettings()
     limits: LimitSettings = LimitSettings()
     privacy: bool = False
     audit: bool = False
