@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from toolfold.config.documents import Problem, known_key, one_line
 from toolfold.config.expand import UnsetError, Variables
+from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, Settings, parse_backend
 
 BLOCK = "mcpCodeExecution"
@@ -29,7 +30,12 @@ BLOCK_NAMES = {
 }
 """Our settings' names → what the block calls them, for messages."""
 
-_KNOWN = {"": Settings.model_fields.keys() - {"servers"}, "sandbox": SandboxSettings.model_fields.keys()}
+_KNOWN = {
+    "": Settings.model_fields.keys() - {"servers"},
+    "sandbox": SandboxSettings.model_fields.keys(),
+    "retention": RetentionSettings.model_fields.keys(),
+}
+"""The keys of the file itself, and those of its tables that are merged key by key."""
 # Kept in the settings when asked for, but nothing acts on these yet, so each is reported.
 _NOT_YET = {
     "privacy": "not available in this version: personal data is not tokenised",
@@ -83,10 +89,10 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
     for key, value in values.items():
         if key not in _KNOWN[""]:
             report(key, known_key(key, _KNOWN[""]))
-        elif key != "sandbox":
+        elif key not in _KNOWN:
             _take(found, key, value, variables, report)
         elif not isinstance(value, Mapping):
-            report(key, "expected a table of limits; it is ignored")
+            report(key, "expected a table; it is ignored")
         else:
             for limit, given in cast("Mapping[str, Any]", value).items():
                 if limit in _KNOWN[key]:
