@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
+from toolfold.config.model import Model
 from toolfold.config.units import Age, Size
 
 _DAY = 86_400.0
 
 
-class RetentionSettings(BaseModel):
+class RetentionSettings(Model):
     """An age counts from the last use. Where there is a size as well, the oldest go first."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     sessions: Age = None
     """Named sessions with all their files. Kept until somebody removes them, unless this says otherwise."""

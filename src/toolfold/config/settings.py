@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from toolfold.config import edge
+from toolfold.config.model import Model
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.units import Cores, Seconds, Size
 
@@ -22,12 +24,7 @@ def parse_backend(value: Any) -> Any:
 Backend = Annotated[Literal["auto", "bubblewrap", "container", "monty"], BeforeValidator(parse_backend)]
 
 
-class _Model(BaseModel):
-    # Inputs stay out of pydantic's error texts: they may be secrets.
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class ServerConfig(_Model):
+class ServerConfig(Model):
     """How to reach one upstream. `source` is the file it came from. Its repr shows no secret."""
 
     transport: Literal["stdio", "http", "sse"] = "stdio"
@@ -52,7 +49,7 @@ class ServerConfig(_Model):
         return self
 
 
-class SandboxSettings(_Model):
+class SandboxSettings(Model):
     """Where programs run and what they may use. Every limit's error names the setting here."""
 
     backend: Backend = "auto"
@@ -81,15 +78,15 @@ class SandboxSettings(_Model):
     """For the container backend: an image with a Python of its own, in place of the one made from this Python."""
 
 
-class CallerSettings(_Model):
+class CallerSettings(Model):
     """A caller over HTTP with a token of its own. Sessions of different callers never meet."""
 
     token_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     """The token's SHA-256 in hex; the token itself is kept by the caller alone."""
 
 
-class Settings(_Model):
-    servers: dict[str, ServerConfig] = {}
+class Settings(Model):
+    servers: dict[str, ServerConfig] = Field(default={})
     sandbox: SandboxSettings = SandboxSettings()
     enabled: bool = True
     """Whether programs may run at all; search works either way."""
@@ -112,7 +109,11 @@ class Settings(_Model):
     """Whether search may use vectors where the extra is installed."""
     security: Literal["low", "standard", "high"] = "standard"
     """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
-    callers: dict[str, CallerSettings] = {}
+    callers: dict[str, CallerSettings] = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
+    policy: PolicySettings = PolicySettings()
+    approval: ApprovalSettings = ApprovalSettings()
+    context: ContextSettings = ContextSettings()
+    limits: LimitSettings = LimitSettings()
     privacy: bool = False
     audit: bool = False
