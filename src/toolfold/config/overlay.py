@@ -21,6 +21,7 @@ from toolfold.config.policy import (
     ReviewSettings,
     combined,
 )
+from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, Settings, parse_backend
 
 BLOCK = "mcpCodeExecution"
@@ -44,6 +45,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "context": ContextSettings,
     "review": ReviewSettings,
     "limits": LimitSettings,
+    "retention": RetentionSettings,
 }
 """Tables whose keys are settings of their own: each is checked, and given by a file, by itself."""
 _KNOWN = {"": Settings.model_fields.keys() - {"servers"}} | {

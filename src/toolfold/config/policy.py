@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from toolfold.config.model import Model, Seconds, Size
+from toolfold.config.model import Model
+from toolfold.config.units import Seconds, Size
 
 Do = Literal["allow", "ask", "deny"]
 Profile = Literal["open", "careful", "strict", "read_only"]
