@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from toolfold.catalog.entries import Scope
 from toolfold.config.settings import Settings
+from toolfold.definitions import ToolDefinition
 from toolfold.guards.arguments import CheckArguments
 from toolfold.guards.guard import Guard, Own, Proceed, stack
+from toolfold.guards.inject import Inject
 from toolfold.guards.limits import Count, Slots
-from toolfold.guards.permission import Permission, ask_once
+from toolfold.guards.permission import Permission, ask_once, denial
 from toolfold.guards.policy import Policy
 from toolfold.guards.record import Record
 from toolfold.sandbox.replies import ReplyBudget
@@ -23,11 +25,17 @@ class Chain:
         self._limits = settings.sandbox
         self._own = [Own(guard) for guard in own]
         self._validators = validators
+        self._inject = Inject(settings.context)
         self._policy = Policy(settings.policy)
 
     def scope(self, caller: str) -> Scope:
         """What a caller may know of."""
         return self._policy.scope(caller)
+
+    def denial(self, caller: str, tool: ToolDefinition) -> str:
+        """Why a caller may not call a tool whatever the arguments; empty if it may."""
+        decision = self._policy.denial(caller, tool)
+        return f"{denial(f'{tool.server}.{tool.name}', decision)}" if decision is not None else ""
 
     def for_run(self, upstream: Proceed, record: Record, replies: ReplyBudget) -> Proceed:
         """One run's way to the upstreams. Nothing rewrites a call below the line that decides on it."""
@@ -35,7 +43,8 @@ class Chain:
             record,  # outermost: a refused call is recorded too, with the arguments that the program wrote
             Count(self._limits.tool_calls),  # before anything that costs: a flood is refused cheaply
             *self._own,  # may refuse, rewrite and ask, and what they wrote is checked below
-            # Restoring private values and injecting context values belong here: they write arguments.
+            # Restoring private values belongs here: it writes arguments.
+            self._inject,  # writes arguments too: what it fills in is checked, decided on and shown like the rest
             CheckArguments(self._validators),  # the arguments as they will be sent; nothing below changes them
             Permission(self._policy, ask_once),  # decides on, and shows to a person, exactly what will be sent
             Slots(self._limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot

@@ -254,7 +254,7 @@ class Sessions:
         done: Done | None = None
         error: RunError | None = None
         try:
-            done = await sandbox.run(code, bridge, run.deadline, bridge.replies)
+            done = await sandbox.run(code, bridge, run.deadline, bridge.replies, run.values)
             if done.error:
                 error = _program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
