@@ -14,6 +14,7 @@ from toolfold.guards.limits import Count, Slots
 from toolfold.guards.permission import Permission, ask_once, denial
 from toolfold.guards.policy import Policy
 from toolfold.guards.record import Record
+from toolfold.guards.usage import Limits, Usage
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
 
@@ -27,6 +28,7 @@ class Chain:
         self._validators = validators
         self._inject = Inject(settings.context)
         self._policy = Policy(settings.policy)
+        self._usage = Usage(settings.limits)
 
     def scope(self, caller: str) -> Scope:
         """What a caller may know of."""
@@ -47,6 +49,7 @@ class Chain:
             self._inject,  # writes arguments too: what it fills in is checked, decided on and shown like the rest
             CheckArguments(self._validators),  # the arguments as they will be sent; nothing below changes them
             Permission(self._policy, ask_once),  # decides on, and shows to a person, exactly what will be sent
+            Limits(self._usage),  # counts what is really sent: what was refused above costs nothing
             Slots(self._limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot
         ]
         return stack(guards, upstream)
