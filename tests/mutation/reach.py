@@ -24,6 +24,7 @@ _OTHER_ROOMS = (
     "test_docs_*",
     "test_extras*",
     "test_gateway_*",
+    "test_hostile_programs*",
     "test_layers*",
     "test_mutation*",
     "test_readme*",
