@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -199,7 +200,7 @@ async def test_pauses_between_failed_starts_grow(lab: Lab) -> None:
     async with lab.pool(size=1):
         await eventually(lambda: len(lab.backend.times) == 6)
     times = lab.backend.times
-    for number, (before, after) in enumerate(zip(times, times[1:], strict=False), 1):
+    for number, (before, after) in enumerate(pairwise(times), 1):
         assert after - before >= 0.03 * 2**number - 0.001
 
 
