@@ -225,10 +225,10 @@ class TestResults:
             {"role": "user", "content": {"type": "text"}},
             {"role": "assistant", "content": None},
         ]
-        for value in (None, {}, [5]):
+        for value in (None, "text", [5]):
             with pytest.raises(InvalidResponseError):
                 resource_parts({"contents": value})
-        for value in (None, {}, [5], [{"role": 5}]):
+        for value in (None, "text", [5], [{"role": 5}]):
             with pytest.raises(InvalidResponseError):
                 prompt_messages({"messages": value})
 
