@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from tests.config_machine import Machine
 from toolfold.config import overlay
+from toolfold.config.audit import AuditSettings, RetentionSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
@@ -21,6 +22,8 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Settings),
     ("sandbox.", SandboxSettings),
     ("servers.NAME.", ServerConfig),
+    ("audit.", AuditSettings),
+    ("retention.", RetentionSettings),
 ]
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.]+)` \| ?(.*?) ?\| (.+) \|$", PAGE, flags=re.MULTILINE)}
 
