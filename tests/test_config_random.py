@@ -66,6 +66,11 @@ def check(servers: dict[str, ServerConfig]) -> None:
         assert 0 < server.call_timeout < float("inf")
 
 
+def refused(error: ConfigError) -> None:
+    """Of what can be parsed, only errors in strict settings stop the start."""
+    assert "meant to be closed" in error.hint
+
+
 @_RELAXED
 @given(_DOCUMENTS)
 @example({"servers": {"a": {"command": "x", "timeout": 10**400}}, "session_idle": 10**400})
@@ -73,8 +78,8 @@ def test_any_document_in_memory_is_survived(document: dict[str, Any]) -> None:
     machine = Machine(Path("/nowhere"), env={"A": "a"})
     try:
         loaded = machine.load(document)
-    except ConfigError as refused:
-        assert "meant to be closed" in refused.hint
+    except ConfigError as error:
+        refused(error)
         return
     check(loaded.settings.servers)
     for problem in loaded.problems:
@@ -93,8 +98,9 @@ def test_any_document_in_a_file_is_survived(document: dict[str, Any], name: str)
         assert not Machine(Path(folder), trusting=False).load().settings.servers
         try:
             check(machine.load(path).settings.servers)
-        except ConfigError as refused:
-            assert name.endswith(".toml") or "meant to be closed" in refused.hint
+        except ConfigError as error:
+            if not name.endswith(".toml"):
+                refused(error)
 
 
 @_RELAXED

@@ -8,7 +8,7 @@ from toolfold.config.model import Model
 
 
 class CallerSettings(Model):
-    """Somebody who calls over HTTP with a token of their own. Sessions of different callers never meet."""
+    """A caller over HTTP with a token of its own. Sessions of different callers never meet."""
 
     token_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     """The token's SHA-256 in hex; the token itself is kept by the caller alone."""

@@ -1,4 +1,4 @@
-"""Every call is recorded, with how it ended, and told to whoever listens to the run."""
+"""Every call is recorded, with how it ended, and reported as events of the run."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class OutputRecorder:
 
 
 def within(text: str, budget: int) -> str:
-    """A text that nobody keeps elsewhere, cut in the middle when it is over the budget."""
+    """A text that is kept nowhere else, cut in the middle when it is over the budget."""
     if len(text) <= budget:
         return text
     half = budget // 2
