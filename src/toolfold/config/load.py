@@ -133,6 +133,11 @@ def load_here(source: ConfigSource, *, data_dir: Path | None = None, catalog_dir
         platform=here.platform,
     )
     folder, problem = edge.prepare_data_dir(loaded.settings.data_dir)
+    if problem and loaded.settings.audit.enabled:
+        raise ConfigError(
+            f"{problem.partition(' A temporary')[0]} The audit log must be kept there.",
+            hint="Make it writable, or name another one with --data or TOOLFOLD_DATA.",
+        )
     settings = loaded.settings if not problem else loaded.settings.model_copy(update={"data_dir": folder})
     return replace(loaded, settings=settings, data_problem=problem)
 

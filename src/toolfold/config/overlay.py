@@ -109,9 +109,9 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
 
 def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, report: Report) -> None:
     """Puts `value` into `found` under its dotted name, when it is one that the setting can have."""
+    outer, _, inner = key.partition(".")
     try:
         filled = _expanded(value, variables)
-        outer, _, inner = key.partition(".")
         checked = Settings.model_validate({outer: {inner: filled} if inner else filled}, strict=False)
     except UnsetError as unset:
         report(key, f"expected {one_line(unset.wanted)}{_instead(key)}")

@@ -22,6 +22,7 @@ from toolfold.telemetry.audit_records import (
     Record,
     RunEnded,
     RunStarted,
+    ToolNoted,
     decode,
 )
 
@@ -77,7 +78,13 @@ class Filter:
     since: float = 0.0
     until: float = float("inf")
 
-    def takes(self, item: Run | Call) -> bool:
+    def takes(self, item: Run | Call | ToolNoted) -> bool:
+        if isinstance(item, ToolNoted):
+            return (
+                self.since <= item.time <= self.until
+                and not (self.caller or self.session or self.run or self.decision or self.failed)
+                and (not self.target or fnmatchcase(item.target, self.target))
+            )
         return (
             self.since <= item.time <= self.until
             and (not self.caller or item.caller == self.caller)
@@ -147,8 +154,8 @@ class AuditReader:
             with contextlib.suppress(msgspec.MsgspecError, TypeError):
                 yield row.seq, decode(row.body)
 
-    def history(self, wanted: Filter) -> Iterator[Run | Call]:
-        """The runs and calls that are asked for, the newest first."""
+    def history(self, wanted: Filter) -> Iterator[Run | Call | ToolNoted]:
+        """The runs, calls and changes of tools that are asked for, the newest first."""
         ends: dict[str, RunEnded | CallEnded] = {}
         for _, record in self.records(newest_first=True):
             match record:
@@ -164,12 +171,17 @@ class AuditReader:
                     item = _call(record, ends.pop(record.call, None))
                     if wanted.takes(item):
                         yield item
+                case ToolNoted():
+                    if wanted.takes(record):
+                        yield record
                 case _:
                     pass
 
     def statistics(self, wanted: Filter) -> Statistics:
         found = Statistics()
         for item in self.history(wanted):
+            if isinstance(item, ToolNoted):
+                continue
             if isinstance(item, Run):
                 found.runs += 1
                 found.failed_runs += item.ok is False

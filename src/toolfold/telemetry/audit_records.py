@@ -81,7 +81,7 @@ class CallEnded(_Record, frozen=True, tag="call_end"):
 
 
 class ToolNoted(_Record, frozen=True, tag="tool"):
-    """A definition that was seen for the first time, has changed, or was accepted by a person."""
+    """A definition that is new, has changed, or was accepted by a person; or, as tool `*`, a server's first listing."""
 
     server: str
     tool: str
@@ -90,6 +90,10 @@ class ToolNoted(_Record, frozen=True, tag="tool"):
     digest: str
     before: str = ""
     """The digest of the definition that was accepted until then."""
+
+    @property
+    def target(self) -> str:
+        return f"{self.server}.{self.tool}"
 
 
 class Checkpoint(_Record, frozen=True, tag="checkpoint"):
