@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolfold.config.audit import AuditSettings
+from toolfold.config.retention import RetentionSettings
 from toolfold.errors import AuditUnavailable
 from toolfold.telemetry.audit import FILE, AuditLog
 from toolfold.telemetry.audit_reader import AuditReader, Call, Filter, Run
@@ -27,12 +28,14 @@ from toolfold.telemetry.audit_records import CallEnded, CallStarted, Checkpoint,
 from toolfold.telemetry.audit_verify import Proof, verify
 
 pytestmark = pytest.mark.anyio
-FOREVER = 1e12
 
 
 @asynccontextmanager
-async def opened(folder: Path, keep: float = FOREVER, **given: Any) -> AsyncGenerator[AuditLog]:
-    log = AuditLog(folder, AuditSettings(enabled=True, **given), keep)
+async def opened(
+    folder: Path, *, keep: float | None = None, size: str = "1GB", **given: Any
+) -> AsyncGenerator[AuditLog]:
+    retention = RetentionSettings.model_validate({"audit": keep, "audit_size": size})
+    log = AuditLog(folder, AuditSettings(enabled=True, **given), retention)
     try:
         yield log
     finally:
@@ -242,7 +245,7 @@ async def test_a_log_that_is_too_large_drops_its_oldest_records(tmp_path: Path) 
         for _ in range(2000):
             log.add(RunStarted(run="r", caller="ada", code_sha256="00", code="x" * 1000))
     before = (tmp_path / FILE).stat().st_size
-    async with opened(tmp_path, max_size="1MB") as log:
+    async with opened(tmp_path, size="1MB") as log:
         await log.append(noted(1))
     found = proof(tmp_path)
     assert found.ok, found.problems
@@ -337,11 +340,12 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from toolfold.config.audit import AuditSettings
+from toolfold.config.retention import RetentionSettings
 from toolfold.telemetry.audit import AuditLog
 from toolfold.telemetry.audit_records import ToolNoted
 
 async def main():
-    log = AuditLog(Path(sys.argv[1]), AuditSettings(enabled=True), 1e9)
+    log = AuditLog(Path(sys.argv[1]), AuditSettings(enabled=True), RetentionSettings())
     async def write(name):
         for number in range(1_000_000):
             await log.append(ToolNoted(server=name, tool=str(number), event="new", digest="d"))
@@ -369,6 +373,7 @@ FULL = """
 import asyncio, resource, signal, sys
 from pathlib import Path
 from toolfold.config.audit import AuditSettings
+from toolfold.config.retention import RetentionSettings
 from toolfold.errors import AuditUnavailable
 from toolfold.telemetry.audit import AuditLog
 from toolfold.telemetry.audit_records import ToolNoted
@@ -377,7 +382,7 @@ async def main():
     # A file that may not grow is the nearest thing to a full disk that needs no rights.
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
-    log = AuditLog(Path(sys.argv[1]), AuditSettings(enabled=True), 1e9)
+    log = AuditLog(Path(sys.argv[1]), AuditSettings(enabled=True), RetentionSettings())
     stored = 0
     try:
         while True:

@@ -11,6 +11,8 @@
     │   ├── UnknownTool
     │   ├── InvalidArguments
     │   └── LimitExceeded       names the limit and the setting that moves it
+    ├── PolicyDenied            the person: a rule or a limit of theirs does not allow the call
+    │   └── ApprovalDenied      they were asked and said no, or could not be asked
     ├── UpstreamError           the MCP server: it is down, slow, or sent an invalid response
     │   ├── UpstreamUnavailable
     │   │   └── UpstreamIsToolfold   left out; nothing to do
@@ -83,6 +85,16 @@ class LimitExceeded(ProgramError):
     def __init__(self, message: str, *, limit: str, hint: str = "") -> None:
         super().__init__(message, hint=hint or f"The limit is `{limit}` in the settings.")
         self.limit = limit
+
+
+class PolicyDenied(ToolfoldError):
+    """A program may catch it; the same call will be refused again."""
+
+    code = "policy_denied"
+
+
+class ApprovalDenied(PolicyDenied):
+    code = "approval_denied"
 
 
 class UpstreamError(ToolfoldError):

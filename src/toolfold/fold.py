@@ -281,6 +281,7 @@ class Toolfold:
         from toolfold.session.bridge import Bridge, World
         from toolfold.session.homes import SessionHomes
         from toolfold.session.output import OutputRecorder
+        from toolfold.session.retention import Retention
         from toolfold.session.sessions import Sessions
 
         settings = self.settings.sandbox
@@ -293,6 +294,7 @@ class Toolfold:
 
         homes = SessionHomes(self.settings.data_dir)
         self._stack.callback(homes.close)
+        await self._stack.enter_async_context(Retention(self.settings.data_dir, self.settings.retention, homes))
         backend = self._choice.backend
         if isinstance(backend, Closable):
             self._stack.push_async_callback(backend.close)

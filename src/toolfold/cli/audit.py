@@ -237,9 +237,9 @@ def _filter(
 
 def _moment(text: str) -> float:
     """A time as people write it, or an age, in seconds since 1970."""
-    from toolfold.config.model import parse_age
+    from toolfold.config.units import parse_age
 
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, TypeError):
         return datetime.now(UTC).timestamp() - parse_age(text)
     try:
         return datetime.fromisoformat(text).timestamp()

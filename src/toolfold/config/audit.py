@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolfold.config.model import Age, Model, Seconds, Size
+from toolfold.config.model import Model
+from toolfold.config.units import Seconds
 
 
 class AuditSettings(Model):
@@ -19,11 +20,3 @@ class AuditSettings(Model):
     """A file elsewhere that the newest record's hash is appended to; without one it goes to the log."""
     head_interval: Seconds = 3600.0
     """Seconds between two heads."""
-    max_size: Size = 1000**3
-    """Bytes that the log may take; the oldest records are dropped first."""
-
-
-class RetentionSettings(Model):
-    """How long things are kept."""
-
-    audit: Age = 31_557_600.0

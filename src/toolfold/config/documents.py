@@ -32,9 +32,9 @@ def one_line(text: str, longest: int = _LONGEST_TEXT) -> str:
     return clean if len(text) <= longest else f"{clean}…"
 
 
-def nearest(key: str, known: Iterable[str]) -> str:
-    """The known key that `key` most likely means; empty where none is near."""
-    return next(iter(difflib.get_close_matches(key[:60], sorted(known), n=1, cutoff=0.5)), "")
+def nearest(key: str, known: Iterable[str], *, likeness: float = 0.5) -> str:
+    """The known key that `key` most likely means; empty where none is that much alike."""
+    return next(iter(difflib.get_close_matches(key[:60], sorted(known), n=1, cutoff=likeness)), "")
 
 
 def known_key(key: str, known: Iterable[str]) -> str:

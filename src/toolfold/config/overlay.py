@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from toolfold.config.documents import Problem, known_key, nearest, one_line
 from toolfold.config.expand import UnsetError, Variables
+from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, Settings, parse_backend
 
 BLOCK = "mcpCodeExecution"
@@ -29,14 +30,19 @@ BLOCK_NAMES = {
 }
 """Our settings' names → what the block calls them, for messages."""
 
-_KNOWN = {"": Settings.model_fields.keys() - {"servers"}, "sandbox": SandboxSettings.model_fields.keys()}
+_KNOWN = {
+    "": Settings.model_fields.keys() - {"servers"},
+    "sandbox": SandboxSettings.model_fields.keys(),
+    "retention": RetentionSettings.model_fields.keys(),
+}
+"""The keys of the file itself, and those of its tables that are merged key by key."""
 # Kept in the settings when asked for, but nothing acts on these yet, so each is reported.
 _NOT_YET = {
     "privacy": "not available in this version: personal data is not tokenised",
     "security": "not available in this version: there is one level, standard, and it is used",
 }
 
-STRICT = ("callers", "jwt", "audit")
+STRICT = ("policy", "context", "limits", "callers", "jwt", "audit")
 """Settings that keep something closed. An error in one stops the start: its default would leave that open."""
 
 Report = Callable[[str, str], None]
@@ -64,7 +70,7 @@ def settings_of(
 def _is_strict(key: str) -> bool:
     """Whether `key` belongs to a strict setting, or is most likely a misspelling of one."""
     outer = key.partition(".")[0]
-    return outer in STRICT or (outer not in _KNOWN[""] and nearest(outer, _KNOWN[""]) in STRICT)
+    return outer in STRICT or (outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.75) in STRICT)
 
 
 def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -91,10 +97,10 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
     for key, value in values.items():
         if key not in _KNOWN[""]:
             report(key, known_key(key, _KNOWN[""]))
-        elif key != "sandbox":
+        elif key not in _KNOWN:
             _take(found, key, value, variables, report)
         elif not isinstance(value, Mapping):
-            report(key, "expected a table of limits; it is ignored")
+            report(key, "expected a table; it is ignored")
         else:
             for limit, given in cast("Mapping[str, Any]", value).items():
                 if limit in _KNOWN[key]:

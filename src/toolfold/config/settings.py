@@ -8,22 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from toolfold.config import edge
-from toolfold.config.audit import AuditSettings, RetentionSettings
+from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import CallerSettings
-from toolfold.config.model import NUMBER, Model, Seconds, Size, switchable
+from toolfold.config.model import Model, switchable
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings
+from toolfold.config.retention import RetentionSettings
+from toolfold.config.units import Cores, Seconds, Size
 
-_CORES = {"": 1.0, "core": 1.0, "cores": 1.0, "cpu": 1.0, "cpus": 1.0, "vcpu": 1.0, "vcpus": 1.0, "m": 0.001}
 _BACKENDS = {"bwrap": "bubblewrap", "docker": "container", "podman": "container"}
-
-
-def parse_cores(value: Any) -> Any:
-    """`"1 core"`, `"2 cores"`, `"500m"` or a plain number → cores; anything else is left for pydantic to refuse."""
-    if not isinstance(value, str):
-        return value
-    match = NUMBER.fullmatch(value)
-    if match is None or match[2].lower() not in _CORES:
-        raise ValueError('expected a number of cores such as 1, "2 cores" or "500m"')
-    return float(match[1]) * _CORES[match[2].lower()]
 
 
 def parse_backend(value: Any) -> Any:
@@ -31,7 +23,6 @@ def parse_backend(value: Any) -> Any:
     return _BACKENDS.get(value.strip().lower(), value.strip().lower()) if isinstance(value, str) else value
 
 
-Cores = Annotated[float, BeforeValidator(parse_cores), Field(gt=0, allow_inf_nan=False)]
 Backend = Annotated[Literal["auto", "bubblewrap", "container", "monty"], BeforeValidator(parse_backend)]
 
 
@@ -106,6 +97,7 @@ class Settings(Model):
     """Runs without a session that may be under way at once; more wait in line."""
     run_queue: int = Field(default=256, ge=0)
     """Runs that may wait in that line; more are refused."""
+    retention: RetentionSettings = RetentionSettings()
     check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True
@@ -114,7 +106,10 @@ class Settings(Model):
     """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
     callers: dict[str, CallerSettings] = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
+    policy: PolicySettings = PolicySettings()
+    approval: ApprovalSettings = ApprovalSettings()
+    context: ContextSettings = ContextSettings()
+    limits: LimitSettings = LimitSettings()
     privacy: bool = False
     audit: Annotated[AuditSettings, switchable] = AuditSettings()
     """The audit log; `true` and `false` are short for a table with `enabled`."""
-    retention: RetentionSettings = RetentionSettings()

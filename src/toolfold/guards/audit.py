@@ -35,7 +35,7 @@ class Audit:
     """One per fold: a guard for calls, and `run` around runs. What cannot be recorded is refused."""
 
     def __init__(self, settings: Settings, tokenise: Tokenise | None = None) -> None:
-        self.log = AuditLog(settings.data_dir, settings.audit, settings.retention.audit)
+        self.log = AuditLog(settings.data_dir, settings.audit, settings.retention)
         self._limits = settings.sandbox
         self._values = settings.audit.values
         self._tokenise = tokenise or _as_it_is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from toolfold.catalog.entries import EVERYTHING, Scope
+from toolfold.catalog.entries import Scope
 from toolfold.config.settings import Settings
 from toolfold.guards.arguments import CheckArguments
 from toolfold.guards.audit import Audit
@@ -12,6 +12,8 @@ from toolfold.guards.context import RunContext
 from toolfold.guards.events import RunResult
 from toolfold.guards.guard import Guard, Own, Proceed, stack
 from toolfold.guards.limits import Count, Slots
+from toolfold.guards.permission import Permission, ask_once
+from toolfold.guards.policy import Policy
 from toolfold.guards.record import Record
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
@@ -24,6 +26,7 @@ class Chain:
         self._limits = settings.sandbox
         self._own = [Own(guard) for guard in own]
         self._validators = validators
+        self._policy = Policy(settings.policy)
         self._audit = Audit(settings) if settings.audit.enabled else None
 
     async def close(self) -> None:
@@ -36,7 +39,7 @@ class Chain:
 
     def scope(self, caller: str) -> Scope:
         """What a caller may know of."""
-        return EVERYTHING
+        return self._policy.scope(caller)
 
     def for_run(self, upstream: Proceed, record: Record, replies: ReplyBudget) -> Proceed:
         """One run's way to the upstreams. Nothing rewrites a call below the line that decides on it."""
@@ -47,7 +50,7 @@ class Chain:
             *self._own,  # may refuse, rewrite and ask, and what they wrote is checked below
             # Restoring private values and injecting context values belong here: they write arguments.
             CheckArguments(self._validators),  # the arguments as they will be sent; nothing below changes them
-            # Permission and approval belong here: they decide on exactly what will be sent.
+            Permission(self._policy, ask_once),  # decides on, and shows to a person, exactly what will be sent
             Slots(self._limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot
         ]
         return stack(guards, upstream)

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from toolfold.config.audit import AuditSettings
+from toolfold.config.retention import RetentionSettings
 from toolfold.errors import AuditUnavailable
 from toolfold.telemetry.audit_records import GENESIS, Checkpoint, Cut, Head, Record, chained, encode, now
 
@@ -47,11 +48,10 @@ class _Pending:
 class AuditLog:
     """One per gateway. The file is made, and the thread started, at the first record."""
 
-    def __init__(self, data_dir: Path, settings: AuditSettings, keep: float) -> None:
-        """`keep` is how many seconds a record is kept."""
+    def __init__(self, data_dir: Path, settings: AuditSettings, retention: RetentionSettings) -> None:
         self.path = data_dir / FILE
         self._settings = settings
-        self._keep = keep
+        self._retention = retention
         self._queue: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -74,7 +74,7 @@ class AuditLog:
 
     def _started(self) -> queue.SimpleQueue[_Pending | None]:
         if self._thread is None:
-            writer = _Writer(self.path, self._settings, self._keep, self._queue)
+            writer = _Writer(self.path, self._settings, self._retention, self._queue)
             self._thread = threading.Thread(target=writer.run, name="audit", daemon=True)
             self._thread.start()
         return self._queue
@@ -91,11 +91,15 @@ class _Writer:
     """Everything that the writing thread does."""
 
     def __init__(
-        self, path: Path, settings: AuditSettings, keep: float, records: queue.SimpleQueue[_Pending | None]
+        self,
+        path: Path,
+        settings: AuditSettings,
+        retention: RetentionSettings,
+        records: queue.SimpleQueue[_Pending | None],
     ) -> None:
         self._path = path
         self._settings = settings
-        self._keep = keep
+        self._retention = retention
         self._queue = records
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
@@ -211,8 +215,9 @@ class _Writer:
             self._tell_head()
         if moment >= self._retain_at:
             self._retain_at = moment + _RETENTION_INTERVAL
-            self._drop(f"older than {self._keep:g} s", self._older)
-            self._drop(f"over {self._settings.max_size:,} bytes", self._over)
+            if self._retention.audit is not None:
+                self._drop(f"older than {self._retention.audit:g} s", self._older)
+            self._drop(f"over {self._retention.audit_size:,} bytes", self._over)
 
     def _tell_head(self) -> None:
         """Append the head to the file that is kept elsewhere, if it is new."""
@@ -249,7 +254,7 @@ class _Writer:
             "SELECT coalesce((SELECT seq - 1 FROM records WHERE json_extract(CAST(body AS TEXT), '$.time') >= ?"
             " ORDER BY seq LIMIT 1), (SELECT max(seq) FROM records))"
             " WHERE (SELECT min(seq) FROM records) IS NOT NULL",
-            (now() - self._keep,),
+            (now() - (self._retention.audit or 0.0),),
         ).fetchone()
         return found[0] if found else 0
 
@@ -259,11 +264,11 @@ class _Writer:
             connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
         )
         used = (pages - free) * size
-        if used <= self._settings.max_size:
+        if used <= self._retention.audit_size:
             return 0
         first, last = connection.execute("SELECT min(seq), max(seq) FROM records").fetchone()
         # A tenth more than needed, so that it is not needed again at once.
-        excess = 1 - 0.9 * self._settings.max_size / used
+        excess = 1 - 0.9 * self._retention.audit_size / used
         return first + int((last - first) * excess)
 
 
