@@ -17,6 +17,7 @@ WRONG = [
     ("callers = 3", "callers", 2),
     ('[policy]\nprofile = "opn"', "policy.profile", 3),
     ('[[policy.rules]]\nmatch = "github.*"\ndo = "alow"', "policy.rules.0.do", 4),
+    ('[[policy.rules]]\ndo = "ask"\n[[policy.rules]]\nmatch = "a.*"\ndo = "alow"', "policy.rules.1.do", 6),
     ("[context.inject]\n'a.*' = { x = 'y' }", "context.inject.a", 3),
     ("audit = 3", "audit", 2),
     ("[audit]\nvalues = 'maybe'", "audit.values", 3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 import stat
@@ -187,13 +188,16 @@ def _is_table_header(start: str) -> bool:
 def line_of(data: bytes, key: str) -> int:
     """The line that a dotted key stands on, or the part of it that is found; 0 where none is. TOML and JSON alike."""
     text = data.decode("utf-8", "replace")
-    at = -1
+    at, name = -1, ""
     for part in key.split("."):
-        name = part.partition("[")[0]
-        found = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])").search(text, at + 1)
-        if found is None:
-            break
-        at = found.start()
+        if part.isdigit() and name:
+            # The first table of TOML's array of tables is found by its name, each further one by the next header.
+            header, times = rf"\[\[[^\]\n]*{re.escape(name)}\s*\]\]", int(part)
+        else:
+            name = part
+            header, times = rf"(?<![\w-]){re.escape(name)}(?![\w-])", 1
+        for found in itertools.islice(re.compile(header).finditer(text, at + 1), times):
+            at = found.start()
     return text.count("\n", 0, at) + 1 if at >= 0 else 0
 
 
