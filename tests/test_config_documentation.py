@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from tests.config_machine import Machine
 from toolfold.config import overlay
+from toolfold.config.audit import AuditSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
 from toolfold.config.retention import RetentionSettings
@@ -23,6 +24,7 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("sandbox.", SandboxSettings),
     ("retention.", RetentionSettings),
     ("servers.NAME.", ServerConfig),
+    ("audit.", AuditSettings),
 ]
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.]+)` \| ?(.*?) ?\| (.+) \|$", PAGE, flags=re.MULTILINE)}
 
