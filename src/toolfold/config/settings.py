@@ -11,7 +11,7 @@ from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import CallerSettings
 from toolfold.config.model import Model, switchable
-from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.units import Cores, Seconds, Size
 
@@ -102,13 +102,12 @@ class Settings(Model):
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
-    security: Literal["low", "standard", "high"] = "standard"
-    """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
     callers: dict[str, CallerSettings] = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
     policy: PolicySettings = PolicySettings()
     approval: ApprovalSettings = ApprovalSettings()
     context: ContextSettings = ContextSettings()
+    review: ReviewSettings = ReviewSettings()
     limits: LimitSettings = LimitSettings()
     privacy: bool = False
     audit: Annotated[AuditSettings, switchable] = AuditSettings()

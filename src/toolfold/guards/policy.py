@@ -11,8 +11,8 @@ from toolfold.catalog.effects import READING, Effects, effects_of
 from toolfold.catalog.entries import EVERYTHING, Entry, Scope
 from toolfold.config.policy import Do, PolicySettings, Profile, Rule
 from toolfold.guards.guard import Call
-from toolfold.guards.patterns import EXACT, LOOSE, NO, ArgumentPattern, Match, TargetPattern, TextPattern
 from toolfold.schema.look_alikes import folded
+from toolfold.schema.patterns import EXACT, LOOSE, NO, ArgumentPattern, Match, TargetPattern, TextPattern
 
 _STRICTNESS: dict[Do, int] = {"allow": 0, "ask": 1, "deny": 2}
 
