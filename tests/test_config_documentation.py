@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from tests.config_machine import Machine
 from toolfold.config import overlay
+from toolfold.config.audit import AuditSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
@@ -22,13 +23,14 @@ PAGE = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encod
 MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Settings),
     ("sandbox.", SandboxSettings),
+    ("retention.", RetentionSettings),
     ("policy.", PolicySettings),
     ("approval.", ApprovalSettings),
     ("context.", ContextSettings),
     ("review.", ReviewSettings),
     ("limits.", LimitSettings),
-    ("retention.", RetentionSettings),
     ("servers.NAME.", ServerConfig),
+    ("audit.", AuditSettings),
 ]
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.]+)` \| ?(.*?) ?\| (.+) \|$", PAGE, flags=re.MULTILINE)}
 

@@ -152,7 +152,8 @@ class Toolfold:
         assert task is not None
         self._runs.add(task)
         try:
-            return await self._run(code, run, check=self.settings.check if check is None else check)
+            checked = self.settings.check if check is None else check
+            return await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
         except LimitExceeded as error:
             return RunResult(success=False, error=RunError.of(error), session=session)
         except asyncio.CancelledError:
@@ -168,6 +169,7 @@ class Toolfold:
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             await self.live.listed_for_program(code, run.deadline.remaining)
             refused = self._review(code, run.caller) if check else None
+            run.notes.review = "refused" if refused is not None else "passed" if check else "off"
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.session)
             sessions = await self._sandbox()
@@ -320,7 +322,9 @@ class Toolfold:
     def _chain(self) -> Chain:
         from toolfold.guards.chain import Chain
 
-        return Chain(self.settings, self._guards, self._validators)
+        chain = Chain(self.settings, self._guards, self._validators)
+        self._stack.push_async_callback(chain.close)
+        return chain
 
     def _review(self, code: str, caller: str) -> RunError | None:
         from toolfold.review.review import review

@@ -16,15 +16,13 @@ written there into a `ServerConfig` with the variables of `expand` filled in, an
 
 from __future__ import annotations
 
-import difflib
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from toolfold.config import clients, documents, edge, lines, overlay, trust
+from toolfold.config import clients, documents, edge, overlay, trust
 from toolfold.config.clients import PLAIN, Reading, Scope, Source
 from toolfold.config.documents import Document, Problem
 from toolfold.config.edge import Host
@@ -35,8 +33,6 @@ from toolfold.config.trust import Project
 from toolfold.errors import ConfigError
 
 IN_MEMORY = "(given config)"
-STRICT = ("policy", "approval", "context", "review", "limits", f"{overlay.BLOCK}.securityLevel")
-"""Settings that protect. With an error in one of them nothing starts: no default takes its place."""
 
 ConfigSource = Path | str | Mapping[str, Any] | Settings | None
 """A file, the same shapes in memory, ready settings, or `None` for what is found on this machine."""
@@ -85,9 +81,9 @@ def load(
 ) -> Loaded:
     """The settings for `source`.
 
-    Raises `ConfigError` when a file that was named, or the person's own `toolfold.toml`, cannot be read or parsed, and
-    when a setting that protects (`STRICT`) is wrong. Everything else that is wrong is a `Problem` in the answer, and
-    costs only the server or setting that it is about.
+    Raises `ConfigError` when a file that was named cannot be read or parsed, and when what is wrong would leave open
+    what is meant to be closed (`overlay.STRICT`). Everything else that is wrong is a `Problem` in the answer, and costs
+    only the server or setting that it is about.
     """
     host = Host(cwd=cwd.absolute(), home=home, env=env, platform=platform)
     if isinstance(source, Settings):
@@ -100,10 +96,9 @@ def load(
         files = [_in_memory(source, host)]
     else:
         files = [_named(host.absolute(source), host)]
+    _refuse([problem for file in files for problem in file.problems if problem.fatal])
     # Stable: within one scope, files stay in the order of the table.
     files.sort(key=lambda file: file.scope)
-    for file in files:
-        file.refuse_if_unsafe()
     servers = _settle(files)
     values: dict[str, Any] = {**overlay.merged(file.settings for file in files), "servers": servers}
     if isinstance(source, Mapping):
@@ -115,6 +110,14 @@ def load(
         [problem for file in files for problem in file.problems],
         () if project is None or project.trusted else (project,),
     )
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    """Raise `ConfigError` if there is a problem that must not be started with."""
+    if problems:
+        more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""
+        hint = "Correct it first: otherwise something would be open that is meant to be closed."
+        raise ConfigError(f"{problems[0]}.{more}", hint=hint)
 
 
 def load_here(source: ConfigSource, *, data_dir: Path | None = None, catalog_dirs: Sequence[Path] = ()) -> Loaded:
@@ -130,6 +133,11 @@ def load_here(source: ConfigSource, *, data_dir: Path | None = None, catalog_dir
         platform=here.platform,
     )
     folder, problem = edge.prepare_data_dir(loaded.settings.data_dir)
+    if problem and loaded.settings.audit.enabled:
+        raise ConfigError(
+            f"{problem.partition(' A temporary')[0]} The audit log must be kept there.",
+            hint="Make it writable, or name another one with --data or TOOLFOLD_DATA.",
+        )
     settings = loaded.settings if not problem else loaded.settings.model_copy(update={"data_dir": folder})
     return replace(loaded, settings=settings, data_problem=problem)
 
@@ -170,8 +178,6 @@ class _ConfigFile:
     denied: set[str] = field(default_factory=set[str])
     """Servers of the project's shared file that this one refuses."""
     problems: list[Problem] = field(default_factory=list[Problem])
-    text: str | None = None
-    """What was parsed; None when it could not be, or was not a file."""
     used: list[str] = field(default_factory=list[str])
     shadowed: dict[str, str] = field(default_factory=dict[str, str])
     same: dict[str, str] = field(default_factory=dict[str, str])
@@ -182,7 +188,6 @@ class _ConfigFile:
 
     def take(self, document: Document, reading: Reading, source: Source, host: Host) -> None:
         """Turns what a reader found into offers and settings, checked and expanded."""
-        self.text = document.data.decode(errors="replace")
         variables = Variables(host, inputs=reading.inputs, bare=reading.bare_variables)
         self.problems += reading.problems
         self.denied = reading.denied
@@ -197,22 +202,19 @@ class _ConfigFile:
         self.settings = overlay.settings_of(
             reading.settings, reading.blocks, file=self.name, variables=variables, problems=self.problems
         )
+        self.problems = [
+            replace(each, line=documents.line_of(document.data, each.key)) if each.fatal else each
+            for each in self.problems
+        ]
         # A relative path in a file is relative to that file.
         base = source.path.parent if source.path else host.cwd
         if "data_dir" in self.settings:
             self.settings["data_dir"] = host.absolute(self.settings["data_dir"], base)
         if "catalog_dirs" in self.settings:
             self.settings["catalog_dirs"] = tuple(host.absolute(one, base) for one in self.settings["catalog_dirs"])
-
-    def refuse_if_unsafe(self) -> None:
-        """Raises ConfigError, with the place, when a setting that protects could not be read."""
-        for problem in self.problems:
-            unreadable = self.scope == Scope.OURS_USER and not problem.key and self.text is None
-            if unreadable or (not problem.server and _protects(problem.key)):
-                line = lines.line_of(self.text or "", problem.key)
-                place = f"{self.name}:{line}" if line else self.name
-                wrong = ": ".join(filter(None, [place, problem.key, problem.expected.partition(";")[0]]))
-                raise ConfigError(f"{wrong}.", hint="Nothing starts until it is put right: it protects you.")
+        audit = self.settings.get("audit")
+        if audit is not None and audit.head_file is not None:
+            self.settings["audit"] = audit.model_copy(update={"head_file": host.absolute(audit.head_file, base)})
 
     def withhold(self, reading: Reading) -> None:
         """Takes nothing: the file is a project's that no person has allowed."""
@@ -231,13 +233,6 @@ class _ConfigFile:
             skipped=self.skipped,
             settings=tuple(sorted(self.settings)),
         )
-
-
-def _protects(key: str) -> bool:
-    """Whether a key is one of `STRICT`, lies in one, or is most likely a misspelt one."""
-    if key in STRICT or re.split(r"[.\[]", key)[0] in STRICT:
-        return True
-    return "." not in key and bool(difflib.get_close_matches(key, STRICT, n=1, cutoff=0.7))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +257,8 @@ def _find(host: Host) -> tuple[list[_Found], Project | None]:
         except FileNotFoundError:
             continue
         except documents.UnreadableError as error:
-            file.problem("", str(error))
+            # A person's own file may hold what keeps things closed.
+            file.problems.append(Problem(file.name, "", str(error), fatal=place.scope == Scope.OURS_USER))
             found.append(_Found(file, source, None, Reading()))
         else:
             found.append(_Found(file, source, document, place.format.read(document.content, source)))

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from toolfold.config.documents import Problem, known_key, one_line
+from toolfold.config.documents import Problem, known_key, nearest, one_line
 from toolfold.config.expand import UnsetError, Variables
 from toolfold.config.policy import (
     ApprovalSettings,
@@ -40,24 +40,24 @@ BLOCK_NAMES = {
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "sandbox": SandboxSettings,
+    "retention": RetentionSettings,
     "policy": PolicySettings,
     "approval": ApprovalSettings,
     "context": ContextSettings,
     "review": ReviewSettings,
     "limits": LimitSettings,
-    "retention": RetentionSettings,
 }
 """Tables whose keys are settings of their own: each is checked, and given by a file, by itself."""
 _KNOWN = {"": Settings.model_fields.keys() - {"servers"}} | {
     name: model.model_fields.keys() for name, model in _SECTIONS.items()
 }
 # Kept in the settings when asked for, but nothing acts on these yet, so each is reported.
-_NOT_YET = {
-    "privacy": "not available in this version: personal data is not tokenised",
-    "audit": "not available in this version: no audit log is written",
-}
+_NOT_YET = {"privacy": "not available in this version: personal data is not tokenised"}
 
+STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", f"{BLOCK}.securityLevel")
+"""Settings that keep something closed. An error in one stops the start: its default would leave that open."""
 _TYPES = frozenset({"str", "int", "float", "bool", "none"})
+"""What pydantic names in the place of an error beside the keys."""
 
 Report = Callable[[str, str], None]
 """Takes a key and what was expected there."""
@@ -72,13 +72,21 @@ def settings_of(
     """
 
     def report(key: str, expected: str) -> None:
-        problems.append(Problem(file, key, expected))
+        problems.append(Problem(file, key, expected, fatal=_is_strict(key)))
 
     layers = [_checked(values, variables, report)]
     for block in blocks:
         mapped = _from_block(block, variables, lambda key, text: report(f"{BLOCK}.{key}".rstrip("."), text))
         layers.append(_checked(mapped, variables, lambda key, text: report(BLOCK_NAMES.get(key, key), text)))
     return _flat(layers)
+
+
+def _is_strict(key: str) -> bool:
+    """Whether `key` belongs to a strict setting, or is most likely a misspelling of one."""
+    outer = key.partition(".")[0]
+    if key in STRICT or outer in STRICT:
+        return True
+    return outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.7) in STRICT
 
 
 def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -123,28 +131,28 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
 
 def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, report: Report) -> None:
     """Puts `value` into `found` under its dotted name, when it is one that the setting can have."""
+    outer, _, inner = key.partition(".")
     try:
         filled = _expanded(value, variables)
-        outer, _, inner = key.partition(".")
         checked = Settings.model_validate({outer: {inner: filled} if inner else filled}, strict=False)
     except UnsetError as unset:
-        report(key, f"expected {one_line(unset.wanted)}; the default is used")
+        report(key, f"expected {one_line(unset.wanted)}{_instead(key)}")
         return
-    except (ValidationError, RecursionError) as error:
-        text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "expected a plain value"
-        if isinstance(error, ValidationError):
-            key += _inside(error.errors()[0]["loc"][key.count(".") + 1 :])
-        report(key, f"{_continuing(text.removeprefix('Value error, '))}; the default is used")
+    except ValidationError as error:
+        first = error.errors()[0]
+        inside = [str(part) for part in first["loc"][1 + bool(inner) :] if part not in _TYPES]
+        place = ".".join([key, *(part for part in inside if "[" not in part)])
+        report(place, f"{_continuing(first['msg'].removeprefix('Value error, '))}{_instead(key)}")
+        return
+    except RecursionError:
+        report(key, f"expected a plain value{_instead(key)}")
         return
     model: Any = getattr(checked, outer)
     found[key] = getattr(model, inner) if inner else model
 
 
-def _inside(place: tuple[int | str, ...]) -> str:
-    """Where in a setting something is wrong: `[2].do` is in the second entry of a list."""
-    # Pydantic also names the types that a value could have had, and marks keys of objects.
-    names = [part for part in place if part not in _TYPES and (isinstance(part, int) or "[" not in part)]
-    return "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in names)
+def _instead(key: str) -> str:
+    return "" if _is_strict(key) else "; the default is used"
 
 
 def _expanded(value: Any, variables: Variables) -> Any:

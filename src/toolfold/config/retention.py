@@ -25,3 +25,7 @@ class RetentionSettings(Model):
     """Logs of servers."""
     logs_size: Size = 100 * 1000**2
     """Bytes that all logs take."""
+    audit: Age = 365 * _DAY
+    """Records of the audit log."""
+    audit_size: Size = 1000**3
+    """Bytes that the audit log takes."""

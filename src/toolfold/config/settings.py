@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from toolfold.config import edge
-from toolfold.config.model import Model
+from toolfold.config.audit import AuditSettings
+from toolfold.config.callers import CallerSettings
+from toolfold.config.model import Model, switchable
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.units import Cores, Seconds, Size
@@ -78,13 +80,6 @@ class SandboxSettings(Model):
     """For the container backend: an image with a Python of its own, in place of the one made from this Python."""
 
 
-class CallerSettings(Model):
-    """A caller over HTTP with a token of its own. Sessions of different callers never meet."""
-
-    token_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """The token's SHA-256 in hex; the token itself is kept by the caller alone."""
-
-
 class Settings(Model):
     servers: dict[str, ServerConfig] = Field(default={})
     sandbox: SandboxSettings = SandboxSettings()
@@ -115,4 +110,5 @@ class Settings(Model):
     review: ReviewSettings = ReviewSettings()
     limits: LimitSettings = LimitSettings()
     privacy: bool = False
-    audit: bool = False
+    audit: Annotated[AuditSettings, switchable] = AuditSettings()
+    """The audit log; `true` and `false` are short for a table with `enabled`."""

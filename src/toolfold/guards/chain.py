@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from toolfold.catalog.entries import Scope
 from toolfold.config.settings import Settings
 from toolfold.definitions import ToolDefinition
 from toolfold.guards.arguments import CheckArguments
+from toolfold.guards.audit import Audit
+from toolfold.guards.context import RunContext
+from toolfold.guards.events import RunResult
 from toolfold.guards.guard import Guard, Own, Proceed, stack
 from toolfold.guards.inject import Inject
 from toolfold.guards.limits import Count, Slots
@@ -29,6 +32,15 @@ class Chain:
         self._inject = Inject(settings.context)
         self._policy = Policy(settings.policy)
         self._usage = Usage(settings.limits)
+        self._audit = Audit(settings) if settings.audit.enabled else None
+
+    async def close(self) -> None:
+        if self._audit is not None:
+            await self._audit.close()
+
+    async def recorded(self, code: str, run: RunContext, work: Callable[[], Awaitable[RunResult]]) -> RunResult:
+        """`work`, which is a whole run, in the audit log where there is one. A run is refused if it cannot be."""
+        return await (work() if self._audit is None else self._audit.run(code, run, work))
 
     def scope(self, caller: str) -> Scope:
         """What a caller may know of."""
@@ -44,6 +56,7 @@ class Chain:
         guards: list[Guard] = [
             record,  # outermost: a refused call is recorded too, with the arguments that the program wrote
             Count(self._limits.tool_calls),  # before anything that costs: a flood is refused cheaply
+            *([self._audit] if self._audit is not None else []),  # what is refused below is in the log; a flood is not
             *self._own,  # may refuse, rewrite and ask, and what they wrote is checked below
             # Restoring private values belongs here: it writes arguments.
             self._inject,  # writes arguments too: what it fills in is checked, decided on and shown like the rest

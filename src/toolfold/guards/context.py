@@ -100,6 +100,14 @@ class Deadline:
                 timer.reschedule(when)
 
 
+@dataclass
+class RunNotes:
+    """What was found out about one run on its way, for the record of it."""
+
+    review: str = ""
+    """What the review said of the program: `passed`, `refused` or `off`, with reasons where it has some."""
+
+
 @dataclass(frozen=True)
 class RunContext:
     """One run. Guards find it at `call.run`."""
@@ -114,6 +122,7 @@ class RunContext:
     on_event: Callable[[Event], None] | None = None
     asker: Ask | None = None
     """How a person is asked; None where no person can be asked."""
+    notes: RunNotes = field(default_factory=RunNotes, compare=False, repr=False)
 
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""
