@@ -16,6 +16,7 @@ from toolfold.guards.inject import Inject
 from toolfold.guards.limits import Count, Slots
 from toolfold.guards.permission import Permission, ask_once, denial
 from toolfold.guards.policy import Policy
+from toolfold.guards.programs import Programs
 from toolfold.guards.record import Record
 from toolfold.guards.usage import Limits, Usage
 from toolfold.sandbox.replies import ReplyBudget
@@ -33,6 +34,8 @@ class Chain:
         self._policy = Policy(settings.policy)
         self._usage = Usage(settings.limits)
         self._audit = Audit(settings) if settings.audit.enabled else None
+
+        self.programs = Programs(settings.review, recorded=self._audit is not None)
 
     async def close(self) -> None:
         if self._audit is not None:
