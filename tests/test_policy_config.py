@@ -24,14 +24,14 @@ def machine(tmp_path: Path) -> Machine:
         (
             '[[policy.rules]]\nmatch = "a.*"\ndo = "ask"\n\n[[policy.rules]]\ndo = "ak"',
             6,
-            "policy.rules[2].do",
+            "policy.rules.1.do",
             "'ask'",
         ),
-        ('[[policy.rules]]\nmatch = "github"\ndo = "ask"', 2, "policy.rules[1].match", "server.tool"),
-        ('[[policy.rules]]\nmatch = "a.*"', 1, "policy.rules[1]", "required"),
-        ('[[policy.rules]]\ndo = "deny"\nargs = { a = [] }', 3, "policy.rules[1].args", "at least one"),
-        ('[[policy.rules]]\ndo = "deny"\nwhen = { destructiv = true }', 3, "policy.rules[1].when", "not permitted"),
-        ('[[policy.rules]]\ndo = "deny"\ntool = "x"', 3, "policy.rules[1].tool", "not permitted"),
+        ('[[policy.rules]]\nmatch = "github"\ndo = "ask"', 2, "policy.rules.0.match", "server.tool"),
+        ('[[policy.rules]]\nmatch = "a.*"', 1, "policy.rules.0", "required"),
+        ('[[policy.rules]]\ndo = "deny"\nargs = { a = [] }', 3, "policy.rules.0.args", "at least one"),
+        ('[[policy.rules]]\ndo = "deny"\nwhen = { destructiv = true }', 3, "policy.rules.0.when", "not permitted"),
+        ('[[policy.rules]]\ndo = "deny"\ntool = "x"', 3, "policy.rules.0.tool", "not permitted"),
         ("[policy]\nrule = []", 2, "policy.rule", "rules"),
         ("policy = 3", 1, "policy", "table"),
         ('session_limit = 4\n[polciy]\nprofile = "strict"', 2, "polciy", "policy"),
@@ -52,7 +52,7 @@ def test_an_error_starts_nothing_and_points_at_the_line(
     path = machine.user(USER_FILE, text + "\n")
     with pytest.raises(ConfigError) as caught:
         machine.load(None if found else path)
-    assert str(caught.value).startswith(f"{path}:{line}: {key}")
+    assert str(caught.value).startswith(f"{path}, line {line}: {key}")
     assert expected in caught.value.message
     assert "default" not in caught.value.message
 
@@ -68,7 +68,7 @@ def test_json_is_pointed_at_as_well(machine: Machine) -> None:
     path = machine.project("mine.json", '{\n  "servers": {},\n  "policy": {\n    "profile": "none"\n  }\n}')
     with pytest.raises(ConfigError, match=r"policy\.profile") as caught:
         machine.load(path)
-    assert f"{path}:4: " in caught.value.message
+    assert f"{path}, line 4: " in caught.value.message
 
 
 def test_no_value_is_in_the_message(machine: Machine) -> None:

@@ -84,7 +84,9 @@ def settings_of(
 def _is_strict(key: str) -> bool:
     """Whether `key` belongs to a strict setting, or is most likely a misspelling of one."""
     outer = key.partition(".")[0]
-    return outer in STRICT or (outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.75) in STRICT)
+    if key == BLOCK_NAMES["policy.profile"]:
+        return True
+    return outer in STRICT or (outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.7) in STRICT)
 
 
 def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
