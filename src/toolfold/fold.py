@@ -125,6 +125,7 @@ class Toolfold:
         *,
         session: str | None = None,
         caller: str = LOCAL_CALLER,
+        groups: Iterable[str] = (),
         context: Mapping[str, str] | None = None,
         timeout: float | None = None,
         check: bool | None = None,
@@ -133,7 +134,8 @@ class Toolfold:
     ) -> RunResult:
         """Run a program. With a `session` its variables and files are there for the caller's next run.
 
-        `caller` is whose sessions these are, `context` what guards may know about the run (for example a user's id).
+        `caller` is whose sessions these are; `groups` and `context` are what guards may know of it and of the run (for
+        example a user's id).
         `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
@@ -143,7 +145,15 @@ class Toolfold:
         if session is not None:
             _text(session, "session")
         seconds = self.settings.sandbox.timeout if timeout is None else timeout
-        run = RunContext(caller, session, Deadline(seconds), values=context or {}, on_event=on_event, asker=ask)
+        run = RunContext(
+            caller,
+            session,
+            Deadline(seconds),
+            groups=frozenset(groups),
+            values=context or {},
+            on_event=on_event,
+            asker=ask,
+        )
         task = asyncio.current_task()
         assert task is not None
         self._runs.add(task)

@@ -66,7 +66,11 @@ def make_server(fold: Toolfold, *, default_session: str | None = None) -> Server
 
 def caller(ctx: ServerRequestContext[Any]) -> str:
     """Who asks: what the HTTP side found out about the request; on stdio, the one person at the other end."""
-    return getattr(getattr(ctx.request, "state", None), "caller", LOCAL_CALLER)
+    return _state(ctx, "caller", LOCAL_CALLER)
+
+
+def _state(ctx: ServerRequestContext[Any], name: str, default: Any) -> Any:
+    return getattr(getattr(ctx.request, "state", None), name, default)
 
 
 async def _search(fold: Toolfold, asker: str, arguments: dict[str, Any]) -> str:
@@ -89,7 +93,12 @@ async def _run(
         raise ToolfoldError(f"`language` {language!r} is not available; write Python.")
     async with _Reporter(ctx) as reporter:
         result = await fold.run(
-            code, session=None if session == FRESH else session, caller=caller(ctx), on_event=reporter.on_event
+            code,
+            session=None if session == FRESH else session,
+            caller=caller(ctx),
+            groups=_state(ctx, "groups", ()),
+            context=_state(ctx, "context", None),
+            on_event=reporter.on_event,
         )
     return _text(result.text, error=not result.success)
 
