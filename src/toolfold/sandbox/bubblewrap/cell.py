@@ -39,6 +39,7 @@ class BubblewrapCell:
     def __init__(
         self,
         process: Handle,
+        pidfd: int,
         channel: socket.socket,
         output: int,
         status: int,
@@ -49,7 +50,7 @@ class BubblewrapCell:
         self._process = process
         self._status = status
         self._settings = settings
-        self._pidfd = os.pidfd_open(process.pid)
+        self._pidfd = pidfd
         self._first: tuple[int, int] | None = None
         self._ended: asyncio.Task[str] | None = None
         self._gone = False
