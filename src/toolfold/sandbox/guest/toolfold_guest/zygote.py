@@ -109,7 +109,8 @@ def _clone(user: int, channel: int) -> int:
     host.detach()
     if handle >= 0:
         if problem:
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.close(handle)
     return pid
 
