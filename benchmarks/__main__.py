@@ -107,6 +107,23 @@ def sandbox(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> No
     _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Sandboxes", json=json)
 
 
+def loop(
+    seconds: Annotated[float, typer.Option(help="Of each kind in each round.")] = 8.0,
+    rounds: Rounds = 3,
+    json: Json = False,
+) -> None:
+    """How late a second session is beside a hostile one, and how long the event loop stalls.
+
+    Example: scripts/bench loop --rounds 5
+    """
+    from benchmarks import loop as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-loop-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder), seconds, rounds, progress))
+    _print(figures, "A second session beside a hostile one", json=json)
+
+
 def soak(
     count: Annotated[int, typer.Option("--runs", min=1, help="How many programs to run.")] = 10_000, json: Json = False
 ) -> None:
@@ -163,7 +180,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, http, search, retrieval, codegen, sandbox, soak):
+    for command in (runs, http, search, retrieval, codegen, sandbox, loop, soak):
         app.command(command.__name__)(command)
     app()
 

@@ -254,11 +254,13 @@ class Sessions:
         done: Done | None = None
         error: RunError | None = None
         try:
-            done = await sandbox.run(code, bridge, run.deadline, bridge.replies)
+            done = await sandbox.run(code, bridge, run.deadline, bridge.replies, bridge.costs)
             if done.error:
                 error = _program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
             error = RunError.of(problem)
+        finally:
+            bridge.costs.end()
         shown = done.shown if done is not None else ""
         value = done.value if done is not None else None
         text, file = output.finish(shown)
