@@ -254,7 +254,7 @@ class Sessions:
         done: Done | None = None
         error: RunError | None = None
         try:
-            done = await sandbox.run(code, bridge, run.deadline, bridge.replies, bridge.costs)
+            done = await sandbox.run(code, bridge, run.deadline, bridge.replies, bridge.costs, run.values)
             if done.error:
                 error = _program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
