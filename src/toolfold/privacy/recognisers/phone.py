@@ -1,0 +1,88 @@
+"""Phone numbers, judged by the rules of `phonenumbers`.
+
+A number with its country's code stands alone. One without is a phone's in a form in which people write phone numbers,
+where one of the given regions has such a number, or after a word such as "phone".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+LENGTHS = range(7, 16)
+_WORDS = re.compile(
+    r"(?:\b(?:tel|tele?phones?|phones?|phone number|mobile|mob|cell|call|fax|ring|text|sms|dial|whatsapp|signal|telegram"
+    r"|tfno|tlf|tfn|handy|mobil|portable|móvil|movil|cellulare|celular|telemóvel|ph)"
+    r"|t[ée]l[ée]phone|tel[ée]fono|telefon[oe]?|telefoon|telefoni|puhelin)\b"
+    r"(?:[ \t]*(?:no|nr|number|num|me|us|him|her|them|at|on|is|nummer|numéro))*[.:#=]*[ \t]*(?:is|at|on)?[ \t]*\"?\(?\+?$",
+    re.IGNORECASE,
+)
+_NORTH_AMERICAN = re.compile(
+    r"(?:\+?1[ .-]?)?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}([ .-]))[2-9][0-9]{2}(?(1)\1|[ .-])[0-9]{4}"
+)
+_DATE = re.compile(
+    r"(?:1[89]|20)[0-9]{2}([-/.])[0-9]{1,2}\1[0-9]{1,2}(?![0-9]*[-/][0-9]{3})|[0-9]{1,2}([-/.])[0-9]{1,2}\2(?:1[89]|20)[0-9]{2}"
+    r"|(?:1[89]|20)[0-9]{2} ?[-/] ?(?:1[89]|20)[0-9]{2}"
+)
+_THOUSANDS = re.compile(r"[0-9]{1,3}([ .])[0-9]{3}(?:\1[0-9]{3})*")
+_DECIMAL = re.compile(r"[0-9]+\.[0-9]+")
+
+
+class Phones:
+    """Judges numbers, with these regions' forms for those without a country's code."""
+
+    def __init__(self, regions: Sequence[str]) -> None:
+        self._regions = tuple(regions)
+        self._is_national = lru_cache(4096)(self._national)
+
+    def judge(self, written: str, digits: str, before: str) -> tuple[bool, bool]:
+        """Whether `written` is a phone number, and whether only the words before it say so."""
+        if len(set(digits)) < 3:
+            return False, False
+        if written[0] == "+" or before[-1:] == "+":
+            return _is_international("+" + digits), False
+        if _DATE.fullmatch(written) or _DECIMAL.fullmatch(written):
+            return False, False
+        if _NORTH_AMERICAN.fullmatch(written) and "US" in self._regions:
+            return True, False
+        if digits.startswith("00") and len(digits) > 10 and _is_international("+" + digits[2:]):
+            return True, False
+        if written != digits and not _THOUSANDS.fullmatch(written) and self._is_written(written, digits):
+            return True, False
+        if _WORDS.search(before):
+            return True, True
+        return False, False
+
+    def _is_written(self, written: str, digits: str) -> bool:
+        """Whether it is grouped as people group phone numbers, and some region has that number."""
+        groups = re.split(r"[^0-9]+", written.strip("()"))
+        if len(groups) > 6 or len(digits) < 8:
+            return False
+        leading = digits[0] == "0"
+        pairs = len(groups) >= 4 and all(len(group) == 2 for group in groups[1:]) and len(groups[0]) <= 3
+        if not leading and not pairs and not written.startswith("("):
+            return False
+        return self._is_national(digits)
+
+    def _national(self, digits: str) -> bool:
+        import phonenumbers
+
+        for region in self._regions:
+            try:
+                number = phonenumbers.parse(digits, region)
+            except phonenumbers.NumberParseException:
+                continue
+            if phonenumbers.is_valid_number_for_region(number, region):
+                return True
+        return False
+
+
+@lru_cache(4096)
+def _is_international(number: str) -> bool:
+    import phonenumbers
+
+    try:
+        return phonenumbers.is_possible_number(phonenumbers.parse(number, None))
+    except phonenumbers.NumberParseException:
+        return False

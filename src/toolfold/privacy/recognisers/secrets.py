@@ -1,0 +1,91 @@
+"""API keys, tokens and passwords of well-known shapes."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator
+
+from toolfold.privacy.matches import Match
+
+_WORD = r"[A-Za-z0-9_-]"
+# Each is found from a character that is rare in prose: the last one of the prefix by which the issuer marks it.
+_UNDERSCORE = re.compile(
+    r"_(?:(?<=gh[pousr]_)[A-Za-z0-9]{20,255}|(?<=github_pat_)[A-Za-z0-9_]{22,255}"  # GitHub
+    r"|(?<=[sr]k_live_|[sr]k_test_)[A-Za-z0-9]{16,128}|(?<=whsec_)[A-Za-z0-9+/=]{24,128}"  # Stripe
+    r"|(?<=do[opr]_v1_)[0-9a-f]{64}"  # DigitalOcean
+    r"|(?<=hf_)[A-Za-z0-9]{30,64}"  # Hugging Face
+    r"|(?<=lin_api_)[A-Za-z0-9]{32,64}"  # Linear
+    r"|(?<=npm_)[A-Za-z0-9]{36}"
+    r"|(?<=ntn_)[A-Za-z0-9]{40,64}|(?<=secret_)[A-Za-z0-9]{43}"  # Notion
+    r"|(?<=shp(?:at|ca|pa|ss)_)[0-9a-fA-F]{32})"  # Shopify
+)
+_DASH = re.compile(
+    r"-(?:(?<=sk-)[A-Za-z0-9_-]{20,255}"  # OpenAI, Anthropic, OpenRouter
+    r"|(?<=xox[abeoprs]-)[A-Za-z0-9-]{10,255}|(?<=xapp-)[0-9]-[A-Za-z0-9-]{10,255}"  # Slack
+    r"|(?<=gl(?:pat|ptt)-)[A-Za-z0-9_-]{20,64}|(?<=gl[dr]t-)[A-Za-z0-9_-]{20,64}"  # GitLab
+    r"|(?<=GOCSPX-)[A-Za-z0-9_-]{28}"  # Google
+    r"|(?<=sq0(?:atp|csp)-)[A-Za-z0-9_-]{22,64}"  # Square
+    r"|(?<=pypi-)[A-Za-z0-9_-]{50,255}"
+    r"|(?<=AGE-SECRET-KEY-)1[A-Z0-9]{58})"
+)
+_DOT = re.compile(
+    r"\.(?:(?<=SG\.)[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,64}"  # SendGrid
+    r"|(?<=ya29\.)[A-Za-z0-9_-]{20,512}"  # Google
+    r"|(?<=hvs\.)[A-Za-z0-9_-]{24,128})"  # Vault
+)
+_CAPITAL = re.compile(
+    r"[AS](?:(?<=A)(?:KIA|SIA|GPA|IDA|ROA|NPA)[A-Z0-9]{16}|(?<=A)Iza[A-Za-z0-9_-]{35}|(?<=A)C[0-9a-f]{32}"  # AWS, Google
+    r"|(?<=S)K[0-9a-f]{32})(?![A-Za-z0-9])"  # Twilio
+)
+_OTHERS = {
+    "eyJ": re.compile(rf"eyJ{_WORD}{{10,4096}}\.eyJ{_WORD}{{4,8192}}\.{_WORD}{{8,4096}}"),  # JWT
+    "dapi": re.compile(r"dapi[0-9a-f]{32}"),  # Databricks
+    "-----BEGIN": re.compile(
+        r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY-----[^\0]{0,16384}?-----END [A-Z ]{0,24}PRIVATE KEY-----"
+    ),
+    ":AA": re.compile(r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),  # Telegram
+}
+_MARKED = {"_": _UNDERSCORE, "-": _DASH, ".": _DOT}
+_PREFIX = string.ascii_letters + string.digits + "_-"
+_IN_URL = re.compile(r"://[^\s/:@\0\"']{1,128}:([^\s/@\0\"']{3,256})@[\w.-]{1,255}")
+_NAMED = re.compile(
+    r"(?<![A-Za-z])(?:pass(?:word|wd|phrase|code)|pwd|passwort|contraseña|mot de passe|secret(?:[_ -]?(?:key|access[_ -]?key))?"
+    r"|api[_ -]?(?:key|token|secret)|access[_ -]?(?:key|token)|auth[_ -]?token|client[_ -]?secret|private[_ -]?key"
+    r"|account[_ ]?key|sharedaccesskey)[\"']?(?: is)?[ \t]*[:=][ \t]*[\"']?([^\s\"',;&\0<>{}\[\]()]{6,512})",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"(?:[bB]earer|Basic|[tT]oken) +([A-Za-z0-9_~+/.=-]{20,4096})")
+
+
+CAPITAL_START = r"(?:KIA|SIA|GPA|IDA|ROA|NPA)[A-Z0-9]{16}|Iza[A-Za-z0-9_-]{35}|[CK][0-9a-f]{32}"
+"""What follows the first letter of a key that begins with a capital."""
+
+
+def find_capital_at(text: str, start: int) -> Match | None:
+    found = _CAPITAL.match(text, start)
+    return None if found is None else Match(*found.span(), "secret")
+
+
+def find(text: str, lower: str) -> Iterator[Match]:
+    for mark, pattern in _MARKED.items():
+        if mark in text:
+            for found in pattern.finditer(text):
+                before = text[max(0, found.start() - 16) : found.start()]
+                yield Match(found.start() - len(before) + len(before.rstrip(_PREFIX)), found.end(), "secret")
+    for mark, pattern in _OTHERS.items():
+        if mark in text:
+            for found in pattern.finditer(text):
+                yield Match(*found.span(), "secret")
+    if "://" in text and "@" in text:
+        for found in _IN_URL.finditer(text):
+            yield Match(*found.span(1), "secret", needs_context=True)
+    if "earer" in text or "Basic " in text or "oken " in text:
+        for found in _BEARER.finditer(text):
+            if any(map(str.isdigit, found[1])):
+                yield Match(*found.span(1), "secret", needs_context=True)
+    if any(hint in lower for hint in ("pass", "pwd", "secret", "api", "key", "token", "contraseña")):
+        for found in _NAMED.finditer(text):
+            value = found[1]
+            if not value.startswith(("$", "*", "%", "http")) and not value.isalpha() and set(value) - set("*x.-_"):
+                yield Match(*found.span(1), "secret", needs_context=True)
