@@ -157,7 +157,7 @@ def test_a_bad_value_is_told_by_its_own_key_and_changes_nothing(
     assert [problem.key for problem in loaded.problems] == [f"mcpCodeExecution.{key}"]
     assert loaded.settings.sandbox == SandboxSettings()
     assert loaded.settings.enabled
-    assert (loaded.settings.privacy, loaded.settings.audit) == (False, False)
+    assert (loaded.settings.privacy, loaded.settings.audit.enabled) == (False, False)
 
 
 def test_one_bad_limit_leaves_the_others(machine: Machine) -> None:
@@ -181,12 +181,18 @@ def test_variables_work_in_the_block(machine: Machine) -> None:
     assert settings.sandbox == SandboxSettings(backend="container", timeout=2, memory=128_000_000)
 
 
+@pytest.mark.parametrize("value", [True, {"enabled": True}, {"enabled": False}, False])
+def test_audit_logging_switches_the_audit_log(machine: Machine, value: bool | dict[str, bool]) -> None:
+    loaded = machine.load(block(auditLogging=value))
+    assert loaded.settings.audit.enabled is (value["enabled"] if isinstance(value, dict) else value)
+    assert not loaded.problems
+
+
 @pytest.mark.parametrize(
     ("values", "setting", "value"),
     [
         ({"piiTokenization": True}, "privacy", True),
         ({"piiTokenization": {"enabled": True, "types": ["email"]}}, "privacy", True),
-        ({"auditLogging": True}, "audit", True),
         ({"securityLevel": "strict"}, "security", "high"),
         ({"securityLevel": "low"}, "security", "low"),
     ],

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab import lab_fold
 from toolfold import Toolfold
 
 pytestmark = pytest.mark.anyio
@@ -90,3 +92,12 @@ async def test_a_program_that_is_mostly_data_is_not_read_before_it_runs(lab: Too
     wrong = await lab.run(f"text = '{data}'\nfrom servers.lab import ad")
     assert "Nothing was run" not in str(wrong.error)
     assert "add" in str(wrong.error)
+
+
+async def test_a_bare_name_waits_for_servers_that_have_not_been_listed(runtime_dir: Path) -> None:
+    async with lab_fold(runtime_dir) as fold:
+        assert fold.catalog.missing == ["lab"]
+        result = await fold.run(
+            "from toolfold import call_mcp_tool\nprint(await call_mcp_tool('add', {'a': 1, 'b': 2}))"
+        )
+    assert result.output == "{'sum': 3}\n", result.text

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from toolfold.catalog.catalog import Answer
     from toolfold.config.settings import Settings
     from toolfold.definitions import ToolResult
-    from toolfold.errors import ConfigError, LimitExceeded, ToolfoldError
+    from toolfold.errors import ApprovalDenied, ConfigError, LimitExceeded, PolicyDenied, ToolfoldError
     from toolfold.fold import Toolfold
     from toolfold.guards.context import RunContext
     from toolfold.guards.events import (
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Answer",
+    "ApprovalDenied",
     "ApprovalRequest",
     "Call",
     "ConfigError",
@@ -36,6 +37,7 @@ __all__ = [
     "Guard",
     "LimitExceeded",
     "Output",
+    "PolicyDenied",
     "Proceed",
     "Progress",
     "Question",
@@ -55,7 +57,7 @@ _HOMES = {
     "toolfold.config.settings": ["Settings"],
     "toolfold.catalog.catalog": ["Answer"],
     "toolfold.definitions": ["ToolResult"],
-    "toolfold.errors": ["ConfigError", "LimitExceeded", "ToolfoldError"],
+    "toolfold.errors": ["ApprovalDenied", "ConfigError", "LimitExceeded", "PolicyDenied", "ToolfoldError"],
     "toolfold.guards.context": ["RunContext"],
     "toolfold.guards.events": [
         "ApprovalRequest",

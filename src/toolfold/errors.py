@@ -3,6 +3,7 @@
     ToolfoldError               code, message, hint
     ├── ConfigError             the operator: a config file or setting is wrong
     ├── SandboxUnavailable      the operator: no working sandbox was found
+    ├── AuditUnavailable        the operator: the audit log cannot be written
     ├── InvalidRequest          the embedding program: an argument of `run` or `search` cannot be used
     ├── FoldClosed              the embedding program: the fold is not open, or no longer
     ├── GuardError              the embedding program: one of its guards broke the rules
@@ -10,6 +11,8 @@
     │   ├── UnknownTool
     │   ├── InvalidArguments
     │   └── LimitExceeded       names the limit and the setting that moves it
+    ├── PolicyDenied            the person: a rule or a limit of theirs does not allow the call
+    │   └── ApprovalDenied      they were asked and said no, or could not be asked
     ├── UpstreamError           the MCP server: it is down, slow, or sent an invalid response
     │   ├── UpstreamUnavailable
     │   │   └── UpstreamIsToolfold   left out; nothing to do
@@ -46,6 +49,10 @@ class SandboxUnavailable(ToolfoldError):
     code = "sandbox_unavailable"
 
 
+class AuditUnavailable(ToolfoldError):
+    code = "audit"
+
+
 class InvalidRequest(ToolfoldError, ValueError, TypeError):
     code = "invalid_request"
 
@@ -78,6 +85,16 @@ class LimitExceeded(ProgramError):
     def __init__(self, message: str, *, limit: str, hint: str = "") -> None:
         super().__init__(message, hint=hint or f"The limit is `{limit}` in the settings.")
         self.limit = limit
+
+
+class PolicyDenied(ToolfoldError):
+    """A program may catch it; the same call will be refused again."""
+
+    code = "policy_denied"
+
+
+class ApprovalDenied(PolicyDenied):
+    code = "approval_denied"
 
 
 class UpstreamError(ToolfoldError):

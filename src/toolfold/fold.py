@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from toolfold.catalog.catalog import Answer, Catalog, Detail
-from toolfold.codegen.names import identifier
+from toolfold.catalog.trees import ApiTrees
 from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
-from toolfold.definitions import Listing
-from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError, UpstreamIsToolfold
+from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
 from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
 from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
 
 if TYPE_CHECKING:
+    from toolfold.catalog.live import LiveCatalog
+    from toolfold.guards.chain import Chain
     from toolfold.guards.guard import Guard
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
@@ -37,17 +35,10 @@ if TYPE_CHECKING:
     from toolfold.upstream.fleet import Fleet
     from toolfold.upstream.roster import Roster
 
-_T = TypeVar("_T")
 _log = logging.getLogger("toolfold")
 _SWITCHED_OFF = RunError(
     code="disabled", message="Programs are switched off here (`enabled = false` in the settings); search still works."
 )
-_FIRST_LISTING = 20.0
-"""Seconds that a search waits for servers that were never listed before, when nothing is known yet."""
-_SOME_KNOWN = 5.0
-"""Seconds that it waits when it has something to search in."""
-_TIME_TO_ANSWER = 0.05
-_ABSENT_SHOWN = 3
 
 
 class Toolfold:
@@ -65,13 +56,8 @@ class Toolfold:
         self._sessions: asyncio.Task[Sessions] | None = None
         self._choice: Choice | None = None
         self._pool: Pool | None = None
-        self._roster: Roster | None = None
-        self._waited_for: set[str] = set()
-        """Servers that a search has waited for once; later ones take what is there."""
-        self._tree_written: asyncio.Task[str] | None = None
-        # The catalog is asked in a thread of its own; meanwhile nothing else asks or changes it.
-        self._catalog_lock = asyncio.Lock()
-        self._catalog_thread = ThreadPoolExecutor(1, "catalog")
+        self._live: LiveCatalog | None = None
+        self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
 
     @classmethod
@@ -92,27 +78,26 @@ class Toolfold:
         return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir), guards)
 
     async def __aenter__(self) -> Toolfold:
+        from toolfold.catalog.live import LiveCatalog
         from toolfold.upstream.fleet import Fleet
-        from toolfold.upstream.roster import Roster
 
         if self.loaded.data_problem:
             _log.warning(self.loaded.data_problem)
         fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
         self._fleet = await self._stack.enter_async_context(fleet)
-        missing = set(self.catalog.missing)
-        self._roster = Roster(fleet, self._take, listed=[name for name in self.settings.servers if name not in missing])
-        self._stack.push_async_callback(self._roster.close)
+        self._live = LiveCatalog(self.catalog, fleet, self.settings.servers)
+        self._stack.push_async_callback(self._live.close)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         self._fleet = None
         with contextlib.suppress(asyncio.CancelledError):
-            for task in [*self._runs, self._sessions, self._tree_written]:
+            for task in [*self._runs, self._sessions]:
                 if task is not None and not task.done():
                     task.cancel()
                     await asyncio.wait([task], timeout=5)
+            await self._trees.close()
         await self._stack.aclose()
-        self._catalog_thread.shutdown(wait=False, cancel_futures=True)
 
     # The two tools
 
@@ -124,19 +109,15 @@ class Toolfold:
         limit: int | None = None,
         server: str | None = None,
         explain: bool = False,
+        caller: str = LOCAL_CALLER,
     ) -> Answer:
         """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
         _text(query, "query")
-        await self._listed_for_search(query)
-        answer = await self._ask(
-            lambda: self.catalog.search(query, detail=detail, limit=limit, server=server, explain=explain)
+        answer = await self.live.search(
+            query, detail=detail, limit=limit, server=server, explain=explain, scope=self._chain.scope(caller)
         )
-        told, self._untold = [self._absent(), *self._untold], []
+        told, self._untold = self._untold, []
         return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
-
-    async def _everything(self, detail: Detail, limit: int | None, server: str | None) -> list[dict[str, Any]]:
-        """Every tool (of one `server`, if given) as a program goes through them."""
-        return await self._ask(lambda: self.catalog.everything(detail, limit=limit, server=server))
 
     async def run(
         self,
@@ -167,7 +148,8 @@ class Toolfold:
         assert task is not None
         self._runs.add(task)
         try:
-            return await self._run(code, run, check=self.settings.check if check is None else check)
+            checked = self.settings.check if check is None else check
+            return await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
         except LimitExceeded as error:
             return RunResult(success=False, error=RunError.of(error), session=session)
         except asyncio.CancelledError:
@@ -181,12 +163,13 @@ class Toolfold:
         if not self.settings.enabled:
             return RunResult(success=False, error=_SWITCHED_OFF, session=run.session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
-            await self._listed_for_program(code, run.deadline)
+            await self.live.listed_for_program(code, run.deadline.remaining)
             refused = self._review(code) if check else None
+            run.notes.review = "refused" if refused is not None else "passed" if check else "off"
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.session)
             sessions = await self._sandbox()
-            await self._fresh_tree()
+            await self._trees.fresh(self._chain.scope(run.caller))
         return await sessions.run(code, run)
 
     async def stream(
@@ -234,61 +217,30 @@ class Toolfold:
 
     # What they need
 
-    async def listed(self, servers: Iterable[str] | None = None, timeout: float = _FIRST_LISTING) -> None:
+    async def listed(self, servers: Iterable[str] | None = None, timeout: float | None = None) -> None:
         """Wait, within reason, for servers (all by default) whose tools have never been seen."""
-        missing = set(self.catalog.missing)
-        wanted = missing if servers is None else missing.intersection(servers)
-        if wanted:
-            await self.roster.wait_for(wanted, timeout)
+        await (self.live.listed(servers) if timeout is None else self.live.listed(servers, timeout))
 
     async def refresh(self, servers: list[str] | None = None) -> None:
         """Ask servers (all by default) for their definitions, side by side, and keep the answers."""
         await self.roster.refresh(servers)
 
-    async def _listed_for_search(self, query: str) -> None:
-        """A search waits once for each server that was never listed, and longer only where nothing is known at all."""
-        self._check_open()
-        missing = [server for server in self.catalog.missing if server not in self._waited_for or server in query]
-        if missing:
-            self._waited_for.update(missing)
-            await self.listed(missing, _SOME_KNOWN if self.catalog.entries else _FIRST_LISTING)
-
-    async def _listed_for_program(self, code: str, deadline: Deadline) -> None:
-        """A program waits only for servers that it names; the others are listed in the background."""
-        missing = self.catalog.missing
-        if missing:
-            self.roster.want()
-            named = [server for server in missing if _names(code, server)]
-            await self.listed(named, max(deadline.remaining - _TIME_TO_ANSWER, 0.0))
-
-    def _absent(self) -> str:
-        """One line about the servers that are not there yet, and why; empty when all are."""
-        states = self.roster.states()
-        absent = [
-            states[server].text for server in self.catalog.missing if server in states and self._is_expected(server)
-        ]
-        more = f"; and {len(absent) - _ABSENT_SHOWN} more" if len(absent) > _ABSENT_SHOWN else ""
-        return f"Not available now: {'; '.join(absent[:_ABSENT_SHOWN])}{more}" if absent else ""
-
-    def _is_expected(self, server: str) -> bool:
-        return not isinstance(self.unlisted.get(server), UpstreamIsToolfold)
-
     @property
-    def unlisted(self) -> dict[str, UpstreamError]:
-        """Servers that could not be listed, and why."""
-        states = self._roster.states() if self._roster is not None else {}
-        return {name: state.error for name, state in states.items() if state.state == "failed" and state.error}
+    def live(self) -> LiveCatalog:
+        """The catalog as its servers keep it up to date."""
+        self._check_open()
+        assert self._live is not None
+        return self._live
 
     @property
     def roster(self) -> Roster:
         """Which servers have been listed, and what became of the others."""
-        self._check_open()
-        assert self._roster is not None
-        return self._roster
+        return self.live.roster
 
-    async def _take(self, listing: Listing) -> None:
-        async with self._catalog_lock:
-            self.catalog.update(listing)
+    @property
+    def unlisted(self) -> dict[str, UpstreamError]:
+        """Servers that could not be listed, and why."""
+        return self._live.unlisted if self._live is not None else {}
 
     @property
     def fleet(self) -> Fleet:
@@ -302,21 +254,8 @@ class Toolfold:
     async def warm_up(self) -> None:
         """Get the sandbox and the API tree ready before the first program asks for them."""
         await self._sandbox()
-        await self._fresh_tree()
-        if self._waited_for:
-            # New definitions: index them now. What is on disk already is read in a moment when it is asked for.
-            await self._ask(self.catalog.warm)
-
-    async def _ask(self, question: Callable[[], _T]) -> _T:
-        """Ask the catalog in a thread: a long answer may take a third of a second, and runs go on meanwhile."""
-        async with self._catalog_lock:
-            asking = asyncio.get_running_loop().run_in_executor(self._catalog_thread, question)
-            try:
-                return await asyncio.shield(asking)
-            except asyncio.CancelledError:
-                # A thread cannot be called back, and nobody else may ask until it is done.
-                await asyncio.gather(asking, return_exceptions=True)
-                raise
+        await self._trees.fresh()
+        await self.live.warm()
 
     async def choice(self) -> Choice:
         """Which sandbox is used here, and the evidence that it holds."""
@@ -342,31 +281,29 @@ class Toolfold:
         from toolfold.session.bridge import Bridge, World
         from toolfold.session.homes import SessionHomes
         from toolfold.session.output import OutputRecorder
+        from toolfold.session.retention import Retention
         from toolfold.session.sessions import Sessions
 
         settings = self.settings.sandbox
         self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
-        await self._fresh_tree()
-        world = World(
-            self.catalog,
-            self.fleet,
-            self._validators,
-            self._guards,
-            settings,
-            self.search,
-            self._everything,
-            self.roster.used,
-        )
+        await self._trees.fresh()
+        world = World(self.live, self.fleet, self._validators, self._chain)
 
         def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
             return Bridge(world, run, output)
 
         homes = SessionHomes(self.settings.data_dir)
         self._stack.callback(homes.close)
+        await self._stack.enter_async_context(Retention(self.settings.data_dir, self.settings.retention, homes))
         backend = self._choice.backend
         if isinstance(backend, Closable):
             self._stack.push_async_callback(backend.close)
-        pools = Pools(lambda owner: Pool(backend, self._api, homes, settings, owner))
+
+        def pool(owner: str) -> Pool:
+            folder = self._trees.folder(self._chain.scope(owner or LOCAL_CALLER))
+            return Pool(backend, folder, homes, settings, owner)
+
+        pools = Pools(pool)
         await self._stack.enter_async_context(pools)
         self._pool = await pools.of("")
         return await self._stack.enter_async_context(Sessions(self.settings, pools, homes, bridge))
@@ -377,32 +314,13 @@ class Toolfold:
 
         return Validators()
 
-    @property
-    def _api(self) -> Path:
-        """One folder per set of servers, so that a change rewrites only what changed."""
-        servers = sorted([*self.settings.servers, *map(str, self.settings.catalog_dirs)])
-        return self.settings.data_dir / "api" / hashlib.sha256("\0".join(servers).encode()).hexdigest()[:16]
+    @cached_property
+    def _chain(self) -> Chain:
+        from toolfold.guards.chain import Chain
 
-    async def _fresh_tree(self) -> None:
-        """The generated API is as new as the catalog when this returns. Live sandboxes see the new tree at once."""
-        wanted = self.catalog.version
-        while True:
-            writing = self._tree_written
-            if writing is not None and writing.done() and not writing.cancelled() and writing.exception() is None:
-                if writing.result() == wanted:
-                    return
-                writing = None
-            if writing is None or writing.done():
-                writing = self._tree_written = asyncio.create_task(self._write_tree())
-            # A run that gives up does not stop the writing that others wait for.
-            await asyncio.shield(writing)
-
-    async def _write_tree(self) -> str:
-        from toolfold.codegen.tree import write_tree
-
-        version = self.catalog.version
-        await asyncio.to_thread(write_tree, self.catalog.tools, self._api)
-        return version
+        chain = Chain(self.settings, self._guards, self._validators)
+        self._stack.push_async_callback(chain.close)
+        return chain
 
     def _review(self, code: str) -> RunError | None:
         from toolfold.review.review import review
@@ -414,8 +332,7 @@ class Toolfold:
         lines += self._usages(finding.tool for finding in findings[:5])
         # A server that is not listed yet has no module: say so, and why.
         states = self.roster.states()
-        absent = [server for server in self.catalog.missing if _names(code, server)]
-        lines += [states[server].text for server in absent if server in states]
+        lines += [states[server].text for server in self.live.unlisted_in(code) if server in states]
         first = findings[0]
         return RunError(
             code=first.code,
@@ -431,12 +348,6 @@ class Toolfold:
 
         found = [self.catalog.tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
         return [usage(self.catalog.names, tool) for tool in found[:2] if tool is not None]
-
-
-def _names(code: str, server: str) -> bool:
-    """Whether a program names a server: as its module, or in a tool's full name."""
-    words = "|".join(map(re.escape, {server, identifier(server, "server")}))
-    return re.search(rf"(?:servers\.|servers import [^\n]*\b|mcp__|[\"'])(?:{words})(?![A-Za-z0-9])", code) is not None
 
 
 def _text(value: object, name: str) -> None:

@@ -26,7 +26,7 @@ from toolfold.catalog.answer import (
     server_label,
     show,
 )
-from toolfold.catalog.entries import Allow, Entry, ServerInfo, View, encodable, entries_of, with_counts
+from toolfold.catalog.entries import Allow, Entry, Scope, ServerInfo, View, encodable, entries_of, with_counts
 from toolfold.catalog.files import read_catalogs
 from toolfold.catalog.resolve import WrittenNames, nearest_words
 from toolfold.catalog.store import Store, StoredListing, stored_listing
@@ -116,6 +116,12 @@ class Catalog:
     def tools(self) -> Sequence[ToolDefinition]:
         return Definitions(self._state.of_kind["tool"], Entry.tool)
 
+    def tools_in(self, scope: Scope) -> Sequence[ToolDefinition]:
+        """The tools that a scope holds."""
+        if scope.allow is None:
+            return self.tools
+        return Definitions([entry for entry in self._state.of_kind["tool"] if scope.allow(entry)], Entry.tool)
+
     @property
     def resources(self) -> Sequence[ResourceDefinition]:
         return Definitions(self._state.of_kind["resource"], Entry.resource)
@@ -142,12 +148,13 @@ class Catalog:
         found = self._state.written.matches(written)
         return found[0].tool() if len(found) == 1 else None
 
-    def find(self, written: str) -> ToolDefinition:
+    def find(self, written: str, *, allow: Allow | None = None) -> ToolDefinition:
         """The tool that `written` names: in any usual way, by its generated name, or by its bare name if unique.
 
-        Raises UnknownTool with the nearest names, or with the server's tools where none is near.
+        Raises UnknownTool with the nearest names, or with the server's tools where none is near; no name of what
+        `allow` refuses is in it.
         """
-        return self._state.written.resolve(written).tool()
+        return self._state.written.resolve(written, allow).tool()
 
     # Changed
 

@@ -8,6 +8,7 @@ may see.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Literal, TypeVar
@@ -207,6 +208,18 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 Allow = Callable[[Entry], bool]
 """Whether a caller may know of an entry. It is asked once per entry and question."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What one caller may know of. Callers with equal keys see the same entries."""
+
+    key: str = ""
+    allow: Allow | None = None
+    """None: everything."""
+
+
+EVERYTHING = Scope()
 
 
 class View:

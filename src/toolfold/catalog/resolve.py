@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
-from toolfold.catalog.entries import Entry
+from toolfold.catalog.entries import Allow, Entry
 from toolfold.codegen.names import ApiNames
 from toolfold.errors import UnknownTool
 
@@ -47,8 +47,10 @@ class WrittenNames:
                     found.setdefault((server, name), []).append(tool)
         return found
 
-    def resolve(self, written: str) -> Entry:
+    def resolve(self, written: str, allow: Allow | None = None) -> Entry:
         """The one tool that `written` names. UnknownTool with the nearest names, or else the server's tools."""
+        if allow is not None:
+            return self._within(allow).resolve(written)
         found = self.matches(written)
         if len(found) == 1:
             return found[0]
@@ -71,6 +73,11 @@ class WrittenNames:
         hint = f"Nearest: {labels}." if near else "search_tools() finds tools by what they do."
         raise UnknownTool(message, hint=hint)
 
+    def _within(self, allow: Allow) -> WrittenNames:
+        """The same names for a caller who may know of these tools only."""
+        seen = [tool for tool in self._tools if allow(tool)]
+        return WrittenNames(seen, {(tool.server, tool.name): tool for tool in seen}, self._names)
+
     def _server_in(self, written: str) -> tuple[str | None, str]:
         """The server that `written` begins with, in any of its spellings, and the rest."""
         for text in (written.removeprefix(prefix) for prefix in (*_PREFIXES, "")):
@@ -86,7 +93,7 @@ class WrittenNames:
 
     def _tools_of(self, server: str) -> str:
         """`It has: create_issue, list_issues, … (42 in all).`"""
-        functions = list(self._names.functions(server))
+        functions = sorted(self._names.function(server, tool.name) for tool in self._tools if tool.server == server)
         shown = functions[:1]
         for function in functions[1:]:
             if len(", ".join([*shown, function])) > _LONGEST_LIST:
@@ -104,7 +111,8 @@ class WrittenNames:
                 if tool := self._exact.get((server, name)):
                     return [tool]
             for server, name in pairs:
-                if resolved := self._names.resolve(server, name):
+                resolved = self._names.resolve(server, name)
+                if resolved is not None and resolved in self._exact:
                     return [self._exact[resolved]]
             if bare := self._bare.get(text):
                 return bare

@@ -19,6 +19,7 @@ COMMANDS = {
     "generate": "Write the typed API of all tools into a folder.",
     "doctor": "Check config, servers and sandbox, and say what to do.",
     "trust": "Show what a project's own config files would start, and allow it.",
+    "audit": "Read the audit log, and prove that it is whole.",
     "demo": "Run six scenarios on embedded servers and measure them.",
 }
 

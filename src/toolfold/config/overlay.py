@@ -11,8 +11,9 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from toolfold.config.documents import Problem, known_key, one_line
+from toolfold.config.documents import Problem, known_key, nearest, one_line
 from toolfold.config.expand import UnsetError, Variables
+from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, Settings, parse_backend
 
 BLOCK = "mcpCodeExecution"
@@ -29,13 +30,20 @@ BLOCK_NAMES = {
 }
 """Our settings' names → what the block calls them, for messages."""
 
-_KNOWN = {"": Settings.model_fields.keys() - {"servers"}, "sandbox": SandboxSettings.model_fields.keys()}
+_KNOWN = {
+    "": Settings.model_fields.keys() - {"servers"},
+    "sandbox": SandboxSettings.model_fields.keys(),
+    "retention": RetentionSettings.model_fields.keys(),
+}
+"""The keys of the file itself, and those of its tables that are merged key by key."""
 # Kept in the settings when asked for, but nothing acts on these yet, so each is reported.
 _NOT_YET = {
     "privacy": "not available in this version: personal data is not tokenised",
-    "audit": "not available in this version: no audit log is written",
     "security": "not available in this version: there is one level, standard, and it is used",
 }
+
+STRICT = ("policy", "context", "limits", "callers", "jwt", "audit")
+"""Settings that keep something closed. An error in one stops the start: its default would leave that open."""
 
 Report = Callable[[str, str], None]
 """Takes a key and what was expected there."""
@@ -50,13 +58,19 @@ def settings_of(
     """
 
     def report(key: str, expected: str) -> None:
-        problems.append(Problem(file, key, expected))
+        problems.append(Problem(file, key, expected, fatal=_is_strict(key)))
 
     layers = [_checked(values, variables, report)]
     for block in blocks:
         mapped = _from_block(block, variables, lambda key, text: report(f"{BLOCK}.{key}".rstrip("."), text))
         layers.append(_checked(mapped, variables, lambda key, text: report(BLOCK_NAMES.get(key, key), text)))
     return _flat(layers)
+
+
+def _is_strict(key: str) -> bool:
+    """Whether `key` belongs to a strict setting, or is most likely a misspelling of one."""
+    outer = key.partition(".")[0]
+    return outer in STRICT or (outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.75) in STRICT)
 
 
 def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -83,10 +97,10 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
     for key, value in values.items():
         if key not in _KNOWN[""]:
             report(key, known_key(key, _KNOWN[""]))
-        elif key != "sandbox":
+        elif key not in _KNOWN:
             _take(found, key, value, variables, report)
         elif not isinstance(value, Mapping):
-            report(key, "expected a table of limits; it is ignored")
+            report(key, "expected a table; it is ignored")
         else:
             for limit, given in cast("Mapping[str, Any]", value).items():
                 if limit in _KNOWN[key]:
@@ -101,19 +115,27 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
 
 def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, report: Report) -> None:
     """Puts `value` into `found` under its dotted name, when it is one that the setting can have."""
+    outer, _, inner = key.partition(".")
     try:
         filled = _expanded(value, variables)
-        outer, _, inner = key.partition(".")
         checked = Settings.model_validate({outer: {inner: filled} if inner else filled}, strict=False)
     except UnsetError as unset:
-        report(key, f"expected {one_line(unset.wanted)}; the default is used")
+        report(key, f"expected {one_line(unset.wanted)}{_instead(key)}")
         return
-    except (ValidationError, RecursionError) as error:
-        text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "expected a plain value"
-        report(key, f"{_continuing(text.removeprefix('Value error, '))}; the default is used")
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join([key, *map(str, first["loc"][1 + bool(inner) :])])
+        report(place, f"{_continuing(first['msg'].removeprefix('Value error, '))}{_instead(key)}")
+        return
+    except RecursionError:
+        report(key, f"expected a plain value{_instead(key)}")
         return
     model: Any = getattr(checked, outer)
     found[key] = getattr(model, inner) if inner else model
+
+
+def _instead(key: str) -> str:
+    return "" if _is_strict(key) else "; the default is used"
 
 
 def _expanded(value: Any, variables: Variables) -> Any:

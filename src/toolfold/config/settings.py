@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from toolfold.config import edge
+from toolfold.config.audit import AuditSettings
+from toolfold.config.callers import CallerSettings
+from toolfold.config.model import Model, switchable
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings
+from toolfold.config.retention import RetentionSettings
+from toolfold.config.units import Cores, Seconds, Size
 
-_UNITS = {"": 1, "b": 1} | {
-    f"{letter}{ending}": base**power
-    for power, letter in enumerate("kmgt", start=1)
-    for ending, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
-}
-_NUMBER = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([a-zA-Z]*)\s*")
-_CORES = {"": 1.0, "core": 1.0, "cores": 1.0, "cpu": 1.0, "cpus": 1.0, "vcpu": 1.0, "vcpus": 1.0, "m": 0.001}
 _BACKENDS = {"bwrap": "bubblewrap", "docker": "container", "podman": "container"}
-
-
-def parse_size(value: Any) -> Any:
-    """`"512MB"`, `"1 GiB"` or a plain number of bytes → bytes; anything else is left for pydantic to refuse."""
-    if not isinstance(value, str):
-        return value
-    match = _NUMBER.fullmatch(value)
-    if match is None or match[2].lower() not in _UNITS:
-        raise ValueError("expected a size such as 512MB or 1GiB")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
-
-
-def parse_cores(value: Any) -> Any:
-    """`"1 core"`, `"2 cores"`, `"500m"` or a plain number → cores; anything else is left for pydantic to refuse."""
-    if not isinstance(value, str):
-        return value
-    match = _NUMBER.fullmatch(value)
-    if match is None or match[2].lower() not in _CORES:
-        raise ValueError('expected a number of cores such as 1, "2 cores" or "500m"')
-    return float(match[1]) * _CORES[match[2].lower()]
 
 
 def parse_backend(value: Any) -> Any:
@@ -45,18 +23,10 @@ def parse_backend(value: Any) -> Any:
     return _BACKENDS.get(value.strip().lower(), value.strip().lower()) if isinstance(value, str) else value
 
 
-Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0, le=2**62)]
-Cores = Annotated[float, BeforeValidator(parse_cores), Field(gt=0, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Backend = Annotated[Literal["auto", "bubblewrap", "container", "monty"], BeforeValidator(parse_backend)]
 
 
-class _Model(BaseModel):
-    # Inputs stay out of pydantic's error texts: they may be secrets.
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class ServerConfig(_Model):
+class ServerConfig(Model):
     """How to reach one upstream. `source` is the file it came from. Its repr shows no secret."""
 
     transport: Literal["stdio", "http", "sse"] = "stdio"
@@ -81,7 +51,7 @@ class ServerConfig(_Model):
         return self
 
 
-class SandboxSettings(_Model):
+class SandboxSettings(Model):
     """Where programs run and what they may use. Every limit's error names the setting here."""
 
     backend: Backend = "auto"
@@ -110,15 +80,8 @@ class SandboxSettings(_Model):
     """For the container backend: an image with a Python of its own, in place of the one made from this Python."""
 
 
-class CallerSettings(_Model):
-    """Somebody who calls over HTTP with a token of their own. Sessions of different callers never meet."""
-
-    token_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """The token's SHA-256 in hex; the token itself is kept by the caller alone."""
-
-
-class Settings(_Model):
-    servers: dict[str, ServerConfig] = {}
+class Settings(Model):
+    servers: dict[str, ServerConfig] = Field(default={})
     sandbox: SandboxSettings = SandboxSettings()
     enabled: bool = True
     """Whether programs may run at all; search works either way."""
@@ -134,13 +97,19 @@ class Settings(_Model):
     """Runs without a session that may be under way at once; more wait in line."""
     run_queue: int = Field(default=256, ge=0)
     """Runs that may wait in that line; more are refused."""
+    retention: RetentionSettings = RetentionSettings()
     check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
     security: Literal["low", "standard", "high"] = "standard"
     """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
-    callers: dict[str, CallerSettings] = {}
+    callers: dict[str, CallerSettings] = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
+    policy: PolicySettings = PolicySettings()
+    approval: ApprovalSettings = ApprovalSettings()
+    context: ContextSettings = ContextSettings()
+    limits: LimitSettings = LimitSettings()
     privacy: bool = False
-    audit: bool = False
+    audit: Annotated[AuditSettings, switchable] = AuditSettings()
+    """The audit log; `true` and `false` are short for a table with `enabled`."""

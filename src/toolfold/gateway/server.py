@@ -44,7 +44,7 @@ def make_server(fold: Toolfold, *, default_session: str | None = None) -> Server
         try:
             match params.name:
                 case "search_tools":
-                    return _text(await _search(fold, arguments))
+                    return _text(await _search(fold, caller(ctx), arguments))
                 case "run_code":
                     return await _run(fold, ctx, arguments, default_session)
                 case other:
@@ -69,13 +69,13 @@ def caller(ctx: ServerRequestContext[Any]) -> str:
     return getattr(getattr(ctx.request, "state", None), "caller", LOCAL_CALLER)
 
 
-async def _search(fold: Toolfold, arguments: dict[str, Any]) -> str:
+async def _search(fold: Toolfold, asker: str, arguments: dict[str, Any]) -> str:
     query = _string(arguments, "query", "")
     detail = _string(arguments, "detail", "with_description")
     limit = arguments.get("limit")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         raise ToolfoldError(f"`limit` must be a whole number, not {type(limit).__name__}.")
-    answer = await fold.search(query, detail=cast("Detail", detail), limit=limit)
+    answer = await fold.search(query, detail=cast("Detail", detail), limit=limit, caller=asker)
     return answer.text
 
 

@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from toolfold.config.settings import SandboxSettings
+from toolfold.catalog.entries import Scope
+from toolfold.config.settings import Settings
 from toolfold.guards.arguments import CheckArguments
+from toolfold.guards.audit import Audit
+from toolfold.guards.context import RunContext
+from toolfold.guards.events import RunResult
 from toolfold.guards.guard import Guard, Own, Proceed, stack
 from toolfold.guards.limits import Count, Slots
+from toolfold.guards.permission import Permission, ask_once
+from toolfold.guards.policy import Policy
 from toolfold.guards.record import Record
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
 
 
-def guarded(
-    upstream: Proceed,
-    record: Record,
-    own: Sequence[Guard],
-    validators: Validators,
-    limits: SandboxSettings,
-    replies: ReplyBudget,
-) -> Proceed:
-    """One run's way to the upstreams. Nothing rewrites a call below the line that decides on it."""
-    guards: list[Guard] = [
-        record,  # outermost: a refused call is recorded too, with the arguments that the program wrote
-        Count(limits.tool_calls),  # before anything that costs: a flood is refused cheaply
-        *map(Own, own),  # may refuse, rewrite and ask, and what they wrote is checked below
-        # Restoring private values and injecting context values belong here: they write arguments.
-        CheckArguments(validators),  # the arguments as they will be sent; nothing below changes them
-        # Permission and approval belong here: they decide on exactly what will be sent.
-        Slots(limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot
-    ]
-    return stack(guards, upstream)
+class Chain:
+    """The guards of one fold. What lives across runs is held here; `for_run` makes what belongs to one run."""
+
+    def __init__(self, settings: Settings, own: Sequence[Guard], validators: Validators) -> None:
+        self._limits = settings.sandbox
+        self._own = [Own(guard) for guard in own]
+        self._validators = validators
+        self._policy = Policy(settings.policy)
+        self._audit = Audit(settings) if settings.audit.enabled else None
+
+    async def close(self) -> None:
+        if self._audit is not None:
+            await self._audit.close()
+
+    async def recorded(self, code: str, run: RunContext, work: Callable[[], Awaitable[RunResult]]) -> RunResult:
+        """`work`, which is a whole run, in the audit log where there is one. A run is refused if it cannot be."""
+        return await (work() if self._audit is None else self._audit.run(code, run, work))
+
+    def scope(self, caller: str) -> Scope:
+        """What a caller may know of."""
+        return self._policy.scope(caller)
+
+    def for_run(self, upstream: Proceed, record: Record, replies: ReplyBudget) -> Proceed:
+        """One run's way to the upstreams. Nothing rewrites a call below the line that decides on it."""
+        guards: list[Guard] = [
+            record,  # outermost: a refused call is recorded too, with the arguments that the program wrote
+            Count(self._limits.tool_calls),  # before anything that costs: a flood is refused cheaply
+            *([self._audit] if self._audit is not None else []),  # what is refused below is in the log; a flood is not
+            *self._own,  # may refuse, rewrite and ask, and what they wrote is checked below
+            # Restoring private values and injecting context values belong here: they write arguments.
+            CheckArguments(self._validators),  # the arguments as they will be sent; nothing below changes them
+            Permission(self._policy, ask_once),  # decides on, and shows to a person, exactly what will be sent
+            Slots(self._limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot
+        ]
+        return stack(guards, upstream)

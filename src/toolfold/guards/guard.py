@@ -6,8 +6,8 @@ A guard is one callable. Stacked, guards are the only way to an upstream; the fi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -15,6 +15,17 @@ from toolfold.definitions import ToolDefinition, ToolResult
 from toolfold.errors import GuardError
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import CallKind
+
+
+@dataclass
+class CallNotes:
+    """What was decided about one call on its way, for the record of it."""
+
+    decision: Literal["allow", "ask", "deny"] = "allow"
+    rule: str = ""
+    """The rule that decided, as a person finds it; empty when none spoke of the call."""
+    approved_by: str = ""
+    """Who said yes, and how; empty when no person was asked."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,7 @@ class Call:
     run: RunContext
     tool: ToolDefinition | None = None
     """The tool's definition, for `kind == "tool"`."""
+    notes: CallNotes = field(default_factory=CallNotes, compare=False, repr=False)
 
     @property
     def target(self) -> str:

@@ -268,7 +268,7 @@ class _Reviewer:
         path = [*root.module.split("."), *([root.name] if root.name else []), *attributes]
         return Imported(".".join(path[:-1]), path[-1]) if len(path) > 1 else None
 
-    # --- coroutines that nobody awaits
+    # --- coroutines that are never awaited
 
     def _kept(self, coroutines: dict[int, str]) -> Iterator[Finding]:
         """`issue = create_issue(...)` and then only `issue["id"]`."""

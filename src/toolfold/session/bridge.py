@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import msgspec
 
-from toolfold.catalog.catalog import Answer, Catalog, Detail
-from toolfold.config.settings import SandboxSettings
+from toolfold.catalog.catalog import Detail
+from toolfold.catalog.live import LiveCatalog
 from toolfold.definitions import BlobPart, Part, TextPart, ToolDefinition, ToolResult
 from toolfold.guards import guard
-from toolfold.guards.chain import guarded
+from toolfold.guards.chain import Chain
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import CallKind, Progress, ToolCall
 from toolfold.guards.record import Record
@@ -35,25 +34,14 @@ _CHECKED = 256 * 1024
 """Bytes up to which a result is compared with what its tool declares."""
 
 
-class SearchTools(Protocol):
-    async def __call__(self, query: str, *, detail: Detail, limit: int | None, server: str | None) -> Answer: ...
-
-
 @dataclass(frozen=True)
 class World:
     """What all runs reach through their bridges."""
 
-    catalog: Catalog
+    catalog: LiveCatalog
     fleet: Fleet
     validators: Validators
-    guards: Sequence[guard.Guard]
-    """The embedding program's own."""
-    limits: SandboxSettings
-    search: SearchTools
-    everything: Callable[[Detail, int | None, str | None], Awaitable[list[dict[str, Any]]]]
-    """Every tool, at a level of detail, at most so many, of one server or of all."""
-    on_used: Callable[[str], None]
-    """Called with the name of a server that has just answered a call."""
+    chain: Chain
 
 
 class Bridge:
@@ -64,9 +52,8 @@ class Bridge:
         self._run = run
         self._record = Record()
         self.replies = ReplyBudget()
-        self._proceed = guarded(
-            self._upstream, self._record, world.guards, world.validators, world.limits, self.replies
-        )
+        self._proceed = world.chain.for_run(self._upstream, self._record, self.replies)
+        self._scope = world.chain.scope(run.caller)
         self._output = output
         self._numbers = itertools.count(1)
         # What costs the host processor time is done for each run one after the other, and never in the loop's thread.
@@ -79,20 +66,23 @@ class Bridge:
     async def answer(self, request: Request) -> Any:
         match request:
             case Call(server=server, tool=name, arguments=arguments):
-                tool = self._world.catalog.tool(server, name) or await self._find(f"{server}.{name}")
+                tool = self._world.catalog.catalog.tool(server, name) or await self._find(f"{server}.{name}")
                 return await self._call_tool(tool, arguments)
             case CallNamed(name=name, arguments=arguments):
-                tool = self._world.catalog.named(name) or await self._find(name)
+                tool = self._world.catalog.catalog.named(name) or await self._find(name)
                 answer = await self._call_tool(tool, arguments)
                 return {**answer, "server": tool.server, "tool": tool.name}
             case Search(query=query, detail=detail, limit=limit, server=server):
                 level = cast("Detail", detail)
                 async with self._thinking, self.replies.fetching():
-                    found = await self._world.search(query, detail=level, limit=limit, server=server or None)
+                    found = await self._world.catalog.search(
+                        query, detail=level, limit=limit, server=server or None, scope=self._scope
+                    )
                     if query.strip():
                         return {"hits": await asyncio.to_thread(found.rows), "text": found.text}
                     # Without a question, a program goes through all tools itself.
-                    return {"hits": await self._world.everything(level, limit, server or None), "text": found.text}
+                    hits = await self._world.catalog.everything(level, limit, server or None, self._scope)
+                    return {"hits": hits, "text": found.text}
             case Resource(server=server, uri=uri):
                 result = await self._call("resource", server, uri, {})
                 return result.parts
@@ -103,7 +93,7 @@ class Bridge:
     async def _find(self, written: str) -> ToolDefinition:
         """A name that is not one: most likely the nearest names are wanted."""
         async with self._thinking:
-            return await asyncio.to_thread(self._world.catalog.find, written)
+            return await self._world.catalog.find(written, self._scope)
 
     def printed(self, data: bytes) -> None:
         self._output.add(data)
@@ -162,10 +152,10 @@ class Bridge:
                 messages = await fleet.get_prompt(call.server, call.name, call.arguments)
                 return ToolResult(structured=messages, has_structured=True)
             case "tool":
-                # Asked for only where somebody listens: each report is a message that both sides have to handle.
+                # Asked for only where the run has a listener: each report is a message that both sides have to handle.
                 on_progress = partial(self._progressed, call) if self._run.on_event is not None else None
                 result = await fleet.call(call.server, call.name, call.arguments, on_progress=on_progress)
-                self._world.on_used(call.server)
+                self._world.catalog.roster.used(call.server)
                 return result
 
     def _progressed(self, call: guard.Call, done: float, total: float | None, message: str | None) -> None:

@@ -1,7 +1,9 @@
 """The sandbox's own functions: find tools, call them by name, read resources, keep skills, report progress."""
 
 from toolfold_guest.api import (
+    ApprovalDenied,
     File,
+    PolicyDenied,
     ToolError,
     call_mcp_tool,
     get_client,
@@ -13,7 +15,9 @@ from toolfold_guest.api import (
 )
 
 __all__ = [
+    "ApprovalDenied",
     "File",
+    "PolicyDenied",
     "ToolError",
     "call_mcp_tool",
     "get_client",

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import frames
-from .channel import ToolError, call_tool, channel, open_channel
+from .channel import ApprovalDenied, PolicyDenied, ToolError, call_tool, channel, open_channel
 from .results import File, Media, part_value, to_value, usage
 
 if TYPE_CHECKING:
     from .expected import Expected
 
 __all__ = [
+    "ApprovalDenied",
     "File",
     "Hit",
+    "PolicyDenied",
     "SearchResults",
     "ToolError",
     "call_mcp_tool",

@@ -33,6 +33,17 @@ class ToolError(Exception):
         self.code = code
 
 
+class PolicyDenied(ToolError):
+    """The call is not allowed here, and would be refused again."""
+
+
+class ApprovalDenied(PolicyDenied):
+    """A person was asked about the call and said no, or could not be asked."""
+
+
+_ERRORS: dict[str, type[ToolError]] = {"policy_denied": PolicyDenied, "approval_denied": ApprovalDenied}
+"""Codes of the host's errors that a program may want to tell from others."""
+
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _decode = json.JSONDecoder().decode
 _ENDED: dict[str, Any] = {"error": {"message": "the run that this belongs to has ended", "code": "ended"}}
@@ -287,7 +298,7 @@ def _resolve(future: asyncio.Future[Any], frame: dict[str, Any]) -> None:
 def _unpack(reply: dict[str, Any]) -> Any:
     error = reply.get("error")
     if error is not None:
-        raise ToolError(
+        raise _ERRORS.get(error.get("code"), ToolError)(
             error.get("message", "failed"),
             server=error.get("server", ""),
             tool=error.get("tool", ""),

@@ -1,0 +1,149 @@
+"""The catalog of a running fold: kept up to date by its servers, waited for where that helps, asked off the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from toolfold.catalog.catalog import Answer, Catalog, Detail
+from toolfold.catalog.entries import EVERYTHING, Scope
+from toolfold.codegen.names import identifier
+from toolfold.definitions import Listing, ToolDefinition
+from toolfold.errors import UnknownTool, UpstreamError, UpstreamIsToolfold
+from toolfold.upstream.fleet import Fleet
+from toolfold.upstream.roster import Roster
+
+_T = TypeVar("_T")
+FIRST_LISTING = 20.0
+"""Seconds that a search waits for servers that were never listed before, when nothing is known yet."""
+_SOME_KNOWN = 5.0
+"""Seconds that it waits when it has something to search in."""
+_TIME_TO_ANSWER = 0.05
+_ABSENT_SHOWN = 3
+
+
+class LiveCatalog:
+    """Every question is asked in one thread; meanwhile nothing else asks or changes the catalog."""
+
+    def __init__(self, catalog: Catalog, fleet: Fleet, servers: Iterable[str]) -> None:
+        self.catalog = catalog
+        missing = set(catalog.missing)
+        self.roster = Roster(fleet, self._take, listed=[name for name in servers if name not in missing])
+        self._waited_for: set[str] = set()
+        """Servers that a search has waited for once; later ones take what is there."""
+        self._lock = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "catalog")
+
+    async def close(self) -> None:
+        await self.roster.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # Questions
+
+    async def search(
+        self,
+        query: str,
+        *,
+        detail: Detail = "with_description",
+        limit: int | None = None,
+        server: str | None = None,
+        explain: bool = False,
+        scope: Scope = EVERYTHING,
+    ) -> Answer:
+        """What matches, best first, with a line about servers that are not there yet."""
+        await self._listed_for_search(query)
+        answer = await self._ask(
+            lambda: self.catalog.search(
+                query, detail=detail, limit=limit, server=server, explain=explain, allow=scope.allow
+            )
+        )
+        return replace(answer, text="\n".join(filter(None, [answer.text, self._absent()])))
+
+    async def everything(
+        self, detail: Detail, limit: int | None, server: str | None, scope: Scope = EVERYTHING
+    ) -> list[dict[str, Any]]:
+        """Every tool (of one `server`, if given) as a program goes through them."""
+        return await self._ask(lambda: self.catalog.everything(detail, limit=limit, server=server, allow=scope.allow))
+
+    async def find(self, written: str, scope: Scope = EVERYTHING) -> ToolDefinition:
+        """The tool that a program means by a name that is not quite one. Raises UnknownTool with the nearest names."""
+        await self._listed_for_search(written)
+        try:
+            return await self._ask(lambda: self.catalog.find(written, allow=scope.allow))
+        except UnknownTool as error:
+            error.hint = " ".join(filter(None, [error.hint, self._absent()]))
+            raise
+
+    async def warm(self) -> None:
+        """Index new definitions now. What is on disk already is read in a moment when it is asked for."""
+        if self._waited_for:
+            await self._ask(self.catalog.warm)
+
+    # Servers that have not been listed yet
+
+    async def listed(self, servers: Iterable[str] | None = None, timeout: float = FIRST_LISTING) -> None:
+        """Wait, within reason, for servers (all by default) whose tools have never been seen."""
+        missing = set(self.catalog.missing)
+        wanted = missing if servers is None else missing.intersection(servers)
+        if wanted:
+            await self.roster.wait_for(wanted, timeout)
+
+    async def listed_for_program(self, code: str, seconds: float) -> None:
+        """A program waits only for servers that it names; the others are listed in the background."""
+        missing = self.catalog.missing
+        if missing:
+            self.roster.want()
+            await self.listed(self.unlisted_in(code), max(seconds - _TIME_TO_ANSWER, 0.0))
+
+    def unlisted_in(self, code: str) -> list[str]:
+        """The servers that a program names and that have not been listed."""
+        return [server for server in self.catalog.missing if _names(code, server)]
+
+    @property
+    def unlisted(self) -> dict[str, UpstreamError]:
+        """Servers that could not be listed, and why."""
+        states = self.roster.states()
+        return {name: state.error for name, state in states.items() if state.state == "failed" and state.error}
+
+    async def _listed_for_search(self, query: str) -> None:
+        """A search waits once for each server that was never listed, and longer only where nothing is known at all."""
+        missing = [server for server in self.catalog.missing if server not in self._waited_for or server in query]
+        if missing:
+            self._waited_for.update(missing)
+            await self.listed(missing, _SOME_KNOWN if self.catalog.entries else FIRST_LISTING)
+
+    def _absent(self) -> str:
+        """One line about the servers that are not there yet, and why; empty when all are."""
+        states, unlisted = self.roster.states(), self.unlisted
+        absent = [
+            states[server].text
+            for server in self.catalog.missing
+            if server in states and not isinstance(unlisted.get(server), UpstreamIsToolfold)
+        ]
+        more = f"; and {len(absent) - _ABSENT_SHOWN} more" if len(absent) > _ABSENT_SHOWN else ""
+        return f"Not available now: {'; '.join(absent[:_ABSENT_SHOWN])}{more}" if absent else ""
+
+    async def _take(self, listing: Listing) -> None:
+        async with self._lock:
+            self.catalog.update(listing)
+
+    async def _ask(self, question: Callable[[], _T]) -> _T:
+        """Ask in the thread: a long answer may take a third of a second, and runs go on meanwhile."""
+        async with self._lock:
+            asking = asyncio.get_running_loop().run_in_executor(self._thread, question)
+            try:
+                return await asyncio.shield(asking)
+            except asyncio.CancelledError:
+                # A thread cannot be called back, and nothing else may ask until it is done.
+                await asyncio.gather(asking, return_exceptions=True)
+                raise
+
+
+def _names(code: str, server: str) -> bool:
+    """Whether a program names a server: as its module, or in a tool's full name."""
+    words = "|".join(map(re.escape, {server, identifier(server, "server")}))
+    return re.search(rf"(?:servers\.|servers import [^\n]*\b|mcp__|[\"'])(?:{words})(?![A-Za-z0-9])", code) is not None
