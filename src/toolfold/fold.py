@@ -143,7 +143,8 @@ class Toolfold:
         if session is not None:
             _text(session, "session")
         seconds = self.settings.sandbox.timeout if timeout is None else timeout
-        run = RunContext(caller, session, Deadline(seconds), values=context or {}, on_event=on_event, asker=ask)
+        deadline, private = Deadline(seconds), await self._chain.privacy_of(caller, session)
+        run = RunContext(caller, session, deadline, values=context or {}, on_event=on_event, asker=ask, privacy=private)
         task = asyncio.current_task()
         assert task is not None
         self._runs.add(task)

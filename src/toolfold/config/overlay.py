@@ -38,11 +38,10 @@ _KNOWN = {
 """The keys of the file itself, and those of its tables that are merged key by key."""
 # Kept in the settings when asked for, but nothing acts on these yet, so each is reported.
 _NOT_YET = {
-    "privacy": "not available in this version: personal data is not tokenised",
     "security": "not available in this version: there is one level, standard, and it is used",
 }
 
-STRICT = ("policy", "context", "limits", "callers", "jwt", "audit")
+STRICT = ("policy", "context", "limits", "callers", "jwt", "audit", "privacy")
 """Settings that keep something closed. An error in one stops the start: its default would leave that open."""
 
 Report = Callable[[str, str], None]
@@ -69,7 +68,10 @@ def settings_of(
 
 def _is_strict(key: str) -> bool:
     """Whether `key` belongs to a strict setting, or is most likely a misspelling of one."""
-    outer = key.partition(".")[0]
+    outer, _, inner = key.partition(".")
+    if outer == BLOCK:
+        name = nearest(inner.partition(".")[0], _BLOCK_KEYS, likeness=0.75)
+        return any(theirs == f"{BLOCK}.{name}" and ours in STRICT for ours, theirs in BLOCK_NAMES.items())
     return outer in STRICT or (outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.75) in STRICT)
 
 
@@ -134,8 +136,8 @@ def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, rep
     found[key] = getattr(model, inner) if inner else model
 
 
-def _instead(key: str) -> str:
-    return "" if _is_strict(key) else "; the default is used"
+def _instead(key: str, otherwise: str = "the default is used") -> str:
+    return "" if _is_strict(key) else f"; {otherwise}"
 
 
 def _expanded(value: Any, variables: Variables) -> Any:
@@ -183,7 +185,7 @@ def _from_block(block: object, variables: Variables, report: Report) -> dict[str
         try:
             filled = _expanded(value, variables)
         except UnsetError as unset:
-            report(key, f"expected {one_line(unset.wanted)}; this is ignored")
+            report(key, f"expected {one_line(unset.wanted)}{_instead(f'{BLOCK}.{key}', 'this is ignored')}")
             continue
         for setting, taken in take(filled, lambda inner, text, key=key: report(f"{key}{inner}", text)).items():
             if isinstance(taken, dict):
@@ -250,7 +252,7 @@ def _switch(setting: str) -> Callable[[object, Report], dict[str, Any]]:
             value = cast("Mapping[str, Any]", value).get("enabled", True)
         if isinstance(value, bool):
             return {setting: value}
-        report("", "expected true or false; this is ignored")
+        report("", "expected true or false" if setting in STRICT else "expected true or false; this is ignored")
         return {}
 
     return take

@@ -12,6 +12,7 @@ from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import CallerSettings
 from toolfold.config.model import Model, switchable
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings
+from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.units import Cores, Seconds, Size
 
@@ -110,6 +111,7 @@ class Settings(Model):
     approval: ApprovalSettings = ApprovalSettings()
     context: ContextSettings = ContextSettings()
     limits: LimitSettings = LimitSettings()
-    privacy: bool = False
+    privacy: Annotated[PrivacySettings, switchable] = PrivacySettings()
+    """Tokens in place of personal values; `true` and `false` are short for a table with `enabled`."""
     audit: Annotated[AuditSettings, switchable] = AuditSettings()
     """The audit log; `true` and `false` are short for a table with `enabled`."""

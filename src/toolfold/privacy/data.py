@@ -38,6 +38,7 @@ class DataTokeniser:
         self._strings: list[_String] = []
         self._size = 0
         self._depth = 0
+        self._has_numbers = tokeniser.vault.has_numbers
 
     def data(self, value: Any) -> Any:
         """A copy with tokens. Numbers are replaced only where their field's name says what they are."""
@@ -54,15 +55,13 @@ class DataTokeniser:
                 for index, item in enumerate(items):
                     if isinstance(item, str):
                         self._string(items, index, item, meaning)
-                    elif isinstance(item, dict | list) or (meaning and item is not None):
+                    elif isinstance(item, dict | list) or (item is not None and (meaning or self._has_numbers)):
                         inner.append((items, index, meaning))
                 pending += reversed(inner)
             elif isinstance(value, str):
                 self._string(holder, key, value, meaning)
-            elif meaning in _AS_NUMBER and isinstance(value, int | float) and not isinstance(value, bool):
-                text = msgspec.json.encode(value).decode()
-                if is_worth(meaning, text):
-                    holder[key] = self._token(meaning, text, is_number=True)
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                self._number(holder, key, value, meaning)
         self._flush()
         return top[0]
 
@@ -78,6 +77,12 @@ class DataTokeniser:
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return self._tokeniser.text(text, self._server)
         return done.decode() if self._tokeniser.replaced > before else text
+
+    def raw_data(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """JSON that stays as it is where nothing is found in it."""
+        before = self._tokeniser.replaced
+        done = self.raw(bytes(raw))
+        return msgspec.Raw(done) if self._tokeniser.replaced > before else raw
 
     def raw(self, raw: bytes) -> bytes:
         """JSON with tokens, decoded piece by piece. Raises what msgspec raises for what is no JSON."""
@@ -137,13 +142,13 @@ class DataTokeniser:
             if isinstance(item, str):
                 if not (is_media and name in ("data", "blob")):
                     self._string(copy, renamed.get(name, name), item, meaning)
-            elif isinstance(item, dict | list) or (meaning and item is not None):
+            elif isinstance(item, dict | list) or (item is not None and (meaning or self._has_numbers)):
                 inner.append((copy, renamed.get(name, name), meaning))
         pending += reversed(inner)  # taken from the end: tokens are numbered in the order of the data
 
     def _string(self, holder: Any, key: Any, text: str, meaning: str) -> None:
         if meaning not in _SCANNED:
-            if is_worth(meaning, text):
+            if is_worth(meaning, text) and not self._tokeniser.has_tokens(text):
                 holder[key] = self._token(meaning, text)
                 return
             meaning = ""
@@ -154,6 +159,15 @@ class DataTokeniser:
             self._size += len(text)
             if self._size > _BYTES:
                 self._flush()
+
+    def _number(self, holder: Any, key: Any, value: float, meaning: str) -> None:
+        text = msgspec.json.encode(value).decode()
+        name = self._tokeniser.vault.number(text)
+        if name:
+            self._tokeniser.replaced += 1
+            holder[key] = name
+        elif meaning in _AS_NUMBER and is_worth(meaning, text):
+            holder[key] = self._token(meaning, text, is_number=True)
 
     def _token(self, kind: str, text: str, *, is_number: bool = False) -> str:
         self._tokeniser.replaced += 1
@@ -180,7 +194,8 @@ class DataTokeniser:
                     written = end
                     has_kind = has_kind or one.kind == meaning
                 one = next(found, None)
-            if meaning and meaning != PLAIN and not has_kind and is_worth(meaning, text):
+            is_value = meaning and meaning != PLAIN and not has_kind and is_worth(meaning, text)
+            if is_value and not self._tokeniser.has_tokens(text):
                 holder[key] = self._token(meaning, text)
             elif pieces:
                 holder[key] = "".join((*pieces, text[written:]))

@@ -5,20 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-KINDS = (
-    "email",
-    "phone",
-    "card",
-    "iban",
-    "national_id",
-    "ip",
-    "mac",
-    "date_of_birth",
-    "address",
-    "secret",
-    "person",
-)
-"""The kinds that are recognised without any setting; patterns and word lists add kinds of their own."""
+from toolfold.config.privacy import KINDS
 
 
 class Match(NamedTuple):

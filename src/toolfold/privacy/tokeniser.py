@@ -44,23 +44,21 @@ class Tokeniser:
         self._scanner = scanner
         self._syntax = syntax
 
-    def text(self, text: str, server: str = "") -> str:
-        """The text with tokens in place of values."""
-        if not text:
-            return text
+    def text(self, text: str, server: str = "", *, begin: int = 0) -> str:
+        """The text from `begin` on, with tokens in place of values."""
         pieces: list[str] = []
-        at = written = 0
+        at = written = begin
         while at < len(text):
             self.check()
-            begin, stop = max(0, at - CONTEXT), at + SLICE + OVERLAP
+            first, stop = max(0, at - CONTEXT), at + SLICE + OVERLAP
             limit = at + SLICE if stop < len(text) else len(text)
-            for one in self.find(text[begin:stop], server):
-                start, end = begin + one.start, begin + one.end
+            for one in self.find(text[first:stop], server):
+                start, end = first + one.start, first + one.end
                 if max(at, written) <= start < limit:
                     pieces += (text[written:start], self.token(one, text[start:end], server))
                     written = end
             at = max(limit, written)
-        return "".join((*pieces, text[written:])) if pieces else text
+        return "".join((*pieces, text[written:])) if pieces or begin else text
 
     def find(self, text: str, server: str) -> Iterator[Found]:
         """The values in a text, in order and without overlaps."""
@@ -78,6 +76,9 @@ class Tokeniser:
             if match.kind == TEXT and (not server or self.vault.is_free_text(text[start:end], server)):
                 continue
             yield Found(start, end, match.kind, match.needs_context, "" if server else known.get(match, ""))
+
+    def has_tokens(self, text: str) -> bool:
+        return "_" in text and self._syntax.pattern.search(text) is not None
 
     def token(self, found: Found, value: str, server: str) -> str:
         self.replaced += 1

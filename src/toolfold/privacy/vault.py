@@ -64,6 +64,9 @@ class Vault:
         self._lock = threading.Lock()
         self.bytes = 0
         self.changed = False
+        """Whether there is something that was not kept yet."""
+        self.has_numbers = False
+        """Whether some value is a number."""
 
     def __repr__(self) -> str:
         return f"<Vault of {len(self._entries)} values>"
@@ -73,6 +76,10 @@ class Vault:
 
     def get(self, name: str) -> Entry | None:
         return self._entries.get(name)
+
+    def number(self, text: str) -> str:
+        """The token of a number that was recognised by its field before; empty for others."""
+        return self._tokens.get((text, True), "")
 
     def token_for(self, kind: str, text: str, server: str = "", *, is_number: bool = False, known: bool = False) -> str:
         """The token of a value: always the same one. With `known` the value is found in any text from now on.
@@ -114,6 +121,7 @@ class Vault:
             if name not in self._literals:
                 break
         self._entries[name] = Entry(text, is_number)
+        self.has_numbers |= is_number
         self._tokens[text, is_number] = name
         self.bytes += size
         self.changed = True
@@ -168,6 +176,7 @@ class Vault:
             for name, (text, is_number, servers, sent) in kept.entries.items():
                 self._entries[name] = Entry(text, is_number, frozenset(servers), frozenset(sent))
                 self._tokens[text, is_number] = name
+                self.has_numbers |= is_number
                 self.bytes += len(text) + _ENTRY_BYTES
             for text in kept.known:
                 name = self._tokens.get((text, False)) or self._tokens.get((text, True))
@@ -182,7 +191,7 @@ class _Known:
     lengths: dict[str, set[tuple[int, int]]] = field(default_factory=dict[str, set[tuple[int, int]]])
     """First word in small letters → (characters before it, length of the value) of all values with it."""
     names: dict[str, tuple[str, str, bool]] = field(default_factory=dict[str, tuple[str, str, bool]])
-    """Value in small letters → how it is written, the token, and whether it is but a line of what the token stands for."""
+    """Value in small letters → how it is written, its token, and whether it is but a line of the token's value."""
 
     def add(self, text: str, name: str) -> None:
         for line in {text, *text.splitlines()}:

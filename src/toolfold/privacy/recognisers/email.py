@@ -11,7 +11,7 @@ from toolfold.privacy.matches import Match
 _LOCAL = string.ascii_letters + string.digits + "._+-%'~&!#$*"
 _NOT_FIRST = ".'-%&!#$*~"
 _LONGEST_LOCAL = 128
-_DOMAIN = re.compile(r"(?:[^\W_][\w-]{0,62}\.){1,8}(?:xn--[a-zA-Z0-9-]{1,59}|[^\W\d_]{2,24})(?![\w])")
+_DOMAIN = re.compile(r"(?:[^\W_][\w-]{0,62}\.){1,8}(?:xn--[a-zA-Z0-9-]{1,59}|[^\W\d_]{2,24})")
 _FILES = frozenset({"css", "gif", "html", "jpeg", "jpg", "js", "json", "md", "pdf", "png", "py", "svg", "ts", "webp"})
 
 
