@@ -54,7 +54,7 @@ class Privacy:
     async def for_run(self, caller: str, session: str | None) -> RunPrivacy:
         """Give it back with `ended`. A run without a session has a vault of its own."""
         if session is None:
-            return RunPrivacy(self, caller, None, self._new())
+            return RunPrivacy(self, caller, None, self.new_vault())
         key = (caller, session)
         self._used[key] = self._used.get(key, 0) + 1
         if key not in self._vaults:
@@ -62,7 +62,7 @@ class Privacy:
             if _is_kept(session) and not kept.counts:
                 kept = await asyncio.to_thread(self._store.load, caller, session)
             if key not in self._vaults:
-                vault = self._vaults[key] = self._new()
+                vault = self._vaults[key] = self.new_vault()
                 vault.load(kept)
         self._vaults.move_to_end(key)
         return RunPrivacy(self, caller, session, self._vaults[key])
@@ -85,7 +85,7 @@ class Privacy:
             await asyncio.to_thread(self._store.save, run.caller, session, kept)
         self._make_space()
 
-    def _new(self) -> Vault:
+    def new_vault(self) -> Vault:
         return Vault(self.settings.values, self.settings.memory)
 
     def _make_space(self) -> None:

@@ -44,11 +44,14 @@ class Scanner:
         if "@" in text:
             yield from email.find(text)
         lower = text.lower()
+        if len(lower) != len(text):
+            lower = text
         yield from secrets.find(text, lower)
         yield from network.find(text)
         yield from address.find(text)
         yield from birth.find(text, lower)
         yield from national.find_named(text, lower)
+        yield from payment.find_named_ibans(text, lower)
         done = 0
         for place in _PLACES.finditer(text):
             start = place.start()

@@ -6,18 +6,13 @@ import re
 from collections.abc import Iterator
 
 from toolfold.privacy.matches import Match
+from toolfold.privacy.recognisers.keywords import places
 
-_WITH_B = re.compile(r"b(?:orn|irth|oren|\.|urt|oort|(?<=dob)|(?<=d\.o\.b))")
-_HINTS = (
-    "naissance", "nacid", "nacimiento", "nato il", "nata il", "nasc", "urodz", "syntyn",
-    "né le", "née le", "né(e)", "født", "fødsel", "född", "födelse",
+_NAMES = (
+    "born", "dob", "d.o.b", "date of birth", "date_of_birth", "birth", "geboren", "geb.", "geburts", "né le", "née le",
+    "né(e)", "naissance", "nacido", "nacida", "nacimiento", "nato il", "nata il", "nascita", "nascimento", "nascido",
+    "nascida", "født", "fødselsdato", "född", "födelsedatum", "geboortedatum", "urodz", "syntynyt",
 )  # fmt: skip
-_WORDS = re.compile(
-    r"(?<![^\W_])(?:born|d\.?o\.?b|date[ _]of[ _]birth|birth[ _]?da(?:te|y)|geb(?:oren|\.)|geburts(?:datum|tag)|n[ée]e? le"
-    r"|né\(e\)(?: le)?|naissance|nacid[oa]|nacimiento|nat[oa] il|nascita|nascimento|nascid[oa]|født|fødsels?dato|född"
-    r"|födelsedatum|geboortedatum|urodzon[ya]|urodzenia|syntynyt)",
-    re.IGNORECASE,
-)
 _DATE = re.compile(
     r"(?<![0-9])(?:"
     r"(?:18|19|20)[0-9]{2}([-/.])[01]?[0-9]\1[0-3]?[0-9]"
@@ -31,9 +26,9 @@ _NEAR = 32
 
 
 def find(text: str, lower: str) -> Iterator[Match]:
-    if _WITH_B.search(lower) is None and not any(hint in lower for hint in _HINTS):
-        return
-    for word in _WORDS.finditer(text):
-        found = _DATE.search(text, word.end(), word.end() + _NEAR + 20)
-        if found is not None and found.start() - word.end() <= _NEAR and "\0" not in text[word.end() : found.start()]:
+    for at in places(lower, _NAMES):
+        if text[at - 1 : at].isalpha() and not lower.startswith(("birth", "dob"), at):
+            continue
+        found = _DATE.search(text, at, at + _NEAR + 40)
+        if found is not None and found.start() - at <= _NEAR + 12 and "\0" not in text[at : found.start()]:
             yield Match(*found.span(), "date_of_birth", needs_context=True)

@@ -12,6 +12,7 @@ _LOCAL = string.ascii_letters + string.digits + "._+-%'~&!#$*"
 _NOT_FIRST = ".'-%&!#$*~"
 _LONGEST_LOCAL = 128
 _DOMAIN = re.compile(r"(?:[^\W_][\w-]{0,62}\.){1,8}(?:xn--[a-zA-Z0-9-]{1,59}|[^\W\d_]{2,24})")
+_ENDS_LOGIN = frozenset(" /\n\t\0\"'<>")
 _FILES = frozenset({"css", "gif", "html", "jpeg", "jpg", "js", "json", "md", "pdf", "png", "py", "svg", "ts", "webp"})
 
 
@@ -38,7 +39,10 @@ def _local_start(text: str, at: int) -> int:
 
 
 def _is_something_else(text: str, start: int, domain: re.Match[str]) -> bool:
-    """A picture's name for sharp screens (`logo@2x.png`), or the address of a git repository."""
+    """A picture's name for sharp screens (`logo@2x.png`), a git repository, or who logs in at an address on the web."""
+    before = text[max(0, start - _LONGEST_LOCAL) : start]
+    if "://" in before and not any(map(_ENDS_LOGIN.__contains__, before.rpartition("://")[2])):
+        return True
     name, _, last = domain[0].rpartition(".")
     if "." not in name and last.lower() in _FILES:
         return True

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from toolfold.privacy.matches import Match
+from toolfold.privacy.recognisers.keywords import places
 from toolfold.privacy.recognisers.checksums import is_date, luhn, mod_11_10, verhoeff, weighted
 
 Groups = tuple[int, ...]
@@ -166,7 +167,7 @@ for _each in (
     _rule(12, _se_long, (), (8, 4), (12,)),
     _rule(12, _in_aadhaar, ("aadhaar", "aadhar", "uidai", "uid"), (4, 4, 4)),
     _rule(13, _ch_ahv, (), (13,), (3, 4, 4, 2)),
-    _rule(13, _za_id, (), (13,)),
+    _rule(13, _za_id, ("south african", "sa id", *_ID)),
     _rule(13, _ro_cnp, ("cnp", *_ID)),
     _rule(13, _kr_rrn, (), (6, 7)),
     _rule(15, _fr_nir, (), (15,), (1, 2, 2, 2, 3, 3, 2), (13, 2)),
@@ -265,23 +266,13 @@ _LETTERED_CHECKS: dict[str, Callable[[str], bool]] = {
     "fi": _fi_hetu,
     "fr": _fr_corsica,
 }
-_HINTS = (
-    "ssn",
-    "nino",
-    "pass",
-    "pasap",
-    "licen",
-    "social sec",
-    "insurance",
-    "ident",
-    "national",
-    "steuer",
-    "ausweis",
-    "tax id",
-)
+_NAMES = (
+    "ssn", "nino", "passport", "passeport", "pasaporte", "passaporto", "reisepass", "licen", "social security",
+    "national insurance", "national id", "identity card", "steuer", "personalausweis", "tax id",
+)  # fmt: skip
 _NAMED = re.compile(
-    r"\b(?:ssn|nino|passport|passeport|pasaporte|passaporto|reisepass|driver'?s? licen[cs]e|social security"
-    r"|national insurance|national id|identity card|steuer-?id|personalausweis|tax id)\b"
+    r"(?:ssn|nino|passport|passeport|pasaporte|passaporto|reisepass|licen[cs]e|social security|national insurance"
+    r"|national id|identity card|steuer-?id|personalausweis|tax id)\b"
     r"[ \t]*(?:no\.?|number|num\.?|nr\.?|id|card|is|\(\w{2,8}\))?[ \t]*(?:is|[:#=])?[ \t]*"
     r"(?-i:([A-Z0-9](?:[ -]?[A-Z0-9]){5,17}))(?![\w])",
     re.IGNORECASE,
@@ -299,11 +290,16 @@ def find_lettered_at(text: str, start: int) -> Match | None:
 
 def find_named(text: str, lower: str) -> Iterator[Match]:
     """What stands after the name of an id: passports and licences have no check digit that all countries share."""
-    if not any(hint in lower for hint in _HINTS):
-        return
-    for found in _NAMED.finditer(text):
+    for at in places(lower, _NAMES):
+        found = _NAMED.match(text, at)
+        if found is None or text[at - 1 : at].isalnum():
+            continue
         value = found[1]
-        if sum(map(str.isdigit, value)) >= 5 and (value.isupper() or value.replace(" ", "").replace("-", "").isdigit()):
+        if lower.startswith("licen", at) and not lower[max(0, at - 10) : at].rstrip(" '’s").endswith(
+            ("driver", "driving")
+        ):
+            continue
+        if sum(map(str.isdigit, value)) >= 5:
             yield Match(*found.span(1), "national_id", needs_context=True)
 
 

@@ -35,7 +35,7 @@ def find_v4_at(text: str, start: int) -> Match | None:
     numbers = [int(part) for part in found[0].split(".")]
     if max(numbers) > 255 or numbers[0] in (0, 127) or numbers == [255] * 4:
         return None
-    if sum(numbers) < 10 or _VERSION.search(text[max(0, start - 10) : start]):
+    if max(numbers) < 10 or _VERSION.search(text[max(0, start - 10) : start]):
         return None  # 1.0.2.1 is a version more often than a machine
     return Match(start, found.end(), "ip")
 

@@ -46,14 +46,18 @@ class Numbers:
                     break
                 if last - first + 1 < len(groups) and not _are_apart(run, groups, first, last):
                     continue
-                match = self._judge(text, offset + begin, offset + end, groups[first : last + 1])
+                # What goes on in the same way as it began before is a part of something else, unless it is a card.
+                is_part = (
+                    first > 0 and run[groups[first - 1][1] : begin] == " " or _follows_number(text, offset + begin)
+                )
+                match = self._judge(text, offset + begin, offset + end, groups[first : last + 1], is_part)
                 if match is not None:
                     yield match
                     first = last
                     break
             first += 1
 
-    def _judge(self, text: str, start: int, end: int, spans: list[tuple[int, int]]) -> Match | None:
+    def _judge(self, text: str, start: int, end: int, spans: list[tuple[int, int]], is_part: bool) -> Match | None:
         written = text[start:end]
         groups = tuple(stop - begin for begin, stop in spans)
         digits = written if len(groups) == 1 else "".join(_GROUP.findall(written))
@@ -61,6 +65,8 @@ class Numbers:
             return None
         if len(digits) in CARD_LENGTHS and is_card(digits, groups):
             return Match(start, end, "card")
+        if is_part:
+            return None
         line = max(text.rfind("\n", 0, start), text.rfind("\0", 0, start)) + 1
         before = text[max(line, start - _CONTEXT) : start]
         found, by_words = is_national_id(digits, groups, before)
@@ -74,6 +80,11 @@ class Numbers:
             start, before = start - 1, before[:-1]
         found, by_words = self._phones.judge(text[start:end], digits, before)
         return Match(start, end, "phone", by_words) if found else None
+
+
+def _follows_number(text: str, start: int) -> bool:
+    """Whether something like `GB82` stands right before: then this is the rest of an account's number."""
+    return start > 2 and text[start - 1] == " " and text[start - 2].isdigit()
 
 
 def _are_apart(run: str, groups: list[tuple[int, int]], first: int, last: int) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+from toolfold.privacy.matches import Match
 from toolfold.privacy.recognisers.checksums import luhn, mod_97
+from toolfold.privacy.recognisers.keywords import places
 
 _ISSUERS = re.compile(
     r"4[0-9]{12}(?:[0-9]{3}){0,2}"  # Visa
@@ -19,6 +22,7 @@ _ISSUERS = re.compile(
 CARD_LENGTHS = range(13, 20)
 _GROUPS = {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3), (4, 4, 4, 1), (4, 4, 5), (8, 8), (6, 7), (6, 13)}
 
+_AFTER_IBAN = re.compile(r"iban(?: (?:no|number|is))?[ :#=]{1,3}", re.IGNORECASE)
 IBAN_LENGTHS = {
     "AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BR": 29, "BY": 28,
     "CH": 21, "CR": 22, "CY": 28, "CZ": 24, "DE": 22, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18,
@@ -56,3 +60,12 @@ def iban_end(text: str, start: int) -> int | None:
         return None
     value = "".join(letters).upper()
     return at if mod_97(value[4:] + value[:4]) else None
+
+
+def find_named_ibans(text: str, lower: str) -> Iterator[Match]:
+    """After the word, in small letters too."""
+    for at in places(lower, ("iban",)):
+        start = _AFTER_IBAN.match(text, at)
+        end = iban_end(text, start.end()) if start is not None else None
+        if start is not None and end is not None:
+            yield Match(start.end(), end, "iban")

@@ -26,6 +26,7 @@ _DATE = re.compile(
     r"|(?:1[89]|20)[0-9]{2} ?[-/] ?(?:1[89]|20)[0-9]{2}"
 )
 _THOUSANDS = re.compile(r"[0-9]{1,3}([ .])[0-9]{3}(?:\1[0-9]{3})*")
+_DOTTED = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 _DECIMAL = re.compile(r"[0-9]+\.[0-9]+")
 
 
@@ -40,8 +41,13 @@ class Phones:
         """Whether `written` is a phone number, and whether only the words before it say so."""
         if len(set(digits)) < 3:
             return False, False
-        if written[0] == "+" or before[-1:] == "+":
-            return _is_international("+" + digits), False
+        if written[0] == "+":
+            if _is_international("+" + digits):
+                return True, False
+            by_words = _WORDS.search(before) is not None
+            return by_words, by_words
+        if _DOTTED.fullmatch(written):
+            return False, False
         if _DATE.fullmatch(written) or _DECIMAL.fullmatch(written):
             return False, False
         if _NORTH_AMERICAN.fullmatch(written) and "US" in self._regions:
@@ -61,6 +67,7 @@ class Phones:
             return False
         leading = digits[0] == "0"
         pairs = len(groups) >= 4 and all(len(group) == 2 for group in groups[1:]) and len(groups[0]) <= 3
+        pairs = pairs and len(set(re.sub(r"[0-9]", "", written))) == 1
         if not leading and not pairs and not written.startswith("("):
             return False
         return self._is_national(digits)

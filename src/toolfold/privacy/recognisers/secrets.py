@@ -7,6 +7,7 @@ import string
 from collections.abc import Iterator
 
 from toolfold.privacy.matches import Match
+from toolfold.privacy.recognisers.keywords import places
 
 _WORD = r"[A-Za-z0-9_-]"
 # Each is found from a character that is rare in prose: the last one of the prefix by which the issuer marks it.
@@ -21,7 +22,7 @@ _UNDERSCORE = re.compile(
     r"|(?<=shp(?:at|ca|pa|ss)_)[0-9a-fA-F]{32})"  # Shopify
 )
 _DASH = re.compile(
-    r"-(?:(?<=sk-)[A-Za-z0-9_-]{20,255}"  # OpenAI, Anthropic, OpenRouter
+    r"-(?:(?<=sk-)[A-Za-z0-9_-]{20,255}"
     r"|(?<=xox[abeoprs]-)[A-Za-z0-9-]{10,255}|(?<=xapp-)[0-9]-[A-Za-z0-9-]{10,255}"  # Slack
     r"|(?<=gl(?:pat|ptt)-)[A-Za-z0-9_-]{20,64}|(?<=gl[dr]t-)[A-Za-z0-9_-]{20,64}"  # GitLab
     r"|(?<=GOCSPX-)[A-Za-z0-9_-]{28}"  # Google
@@ -49,13 +50,14 @@ _OTHERS = {
 _MARKED = {"_": _UNDERSCORE, "-": _DASH, ".": _DOT}
 _PREFIX = string.ascii_letters + string.digits + "_-"
 _IN_URL = re.compile(r"://[^\s/:@\0\"']{1,128}:([^\s/@\0\"']{3,256})@[\w.-]{1,255}")
+_NAMES = ("pass", "pwd", "secret", "key", "token", "contraseña")
+_BEFORE_KEY = re.compile(r"(?:api|access|private|account|shared|secret|auth|encryption)[_ -]?$")
 _NAMED = re.compile(
-    r"(?<![A-Za-z])(?:pass(?:word|wd|phrase|code)|pwd|passwort|contraseña|mot de passe|secret(?:[_ -]?(?:key|access[_ -]?key))?"
-    r"|api[_ -]?(?:key|token|secret)|access[_ -]?(?:key|token)|auth[_ -]?token|client[_ -]?secret|private[_ -]?key"
-    r"|account[_ ]?key|sharedaccesskey)[\"']?(?: is)?[ \t]*[:=][ \t]*[\"']?([^\s\"',;&\0<>{}\[\]()]{6,512})",
+    r"(?:pass(?:word|wd|phrase|code|wort|e)?|pwd|secret(?:[_ -]?(?:key|access[_ -]?key))?|key|token|contraseña)"
+    r"[\"']?(?: is)?[ \t]*[:=][ \t]*[\"']?([^\s\"',;&\0<>{}\[\]()]{6,512})",
     re.IGNORECASE,
 )
-_BEARER = re.compile(r"(?:[bB]earer|Basic|[tT]oken) +([A-Za-z0-9_~+/.=-]{20,4096})")
+_BEARER = re.compile(r"(?:earer|Basic|oken) +([A-Za-z0-9_~+/.=-]{20,4096})")
 
 
 CAPITAL_START = r"(?:KIA|SIA|GPA|IDA|ROA|NPA)[A-Z0-9]{16}|Iza[A-Za-z0-9_-]{35}|[CK][0-9a-f]{32}"
@@ -80,12 +82,20 @@ def find(text: str, lower: str) -> Iterator[Match]:
     if "://" in text and "@" in text:
         for found in _IN_URL.finditer(text):
             yield Match(*found.span(1), "secret", needs_context=True)
-    if "earer" in text or "Basic " in text or "oken " in text:
-        for found in _BEARER.finditer(text):
-            if any(map(str.isdigit, found[1])):
-                yield Match(*found.span(1), "secret", needs_context=True)
-    if any(hint in lower for hint in ("pass", "pwd", "secret", "api", "key", "token", "contraseña")):
-        for found in _NAMED.finditer(text):
-            value = found[1]
-            if not value.startswith(("$", "*", "%", "http")) and not value.isalpha() and set(value) - set("*x.-_"):
-                yield Match(*found.span(1), "secret", needs_context=True)
+    for at in places(text, ("earer ", "Basic ", "oken ")):
+        found = _BEARER.match(text, at)
+        if found is not None and any(map(str.isdigit, found[1])):
+            yield Match(*found.span(1), "secret", needs_context=True)
+    for at in places(lower, _NAMES):
+        found = _NAMED.match(text, at)
+        if found is None or text[found.start() - 1 : found.start()].isalpha():
+            continue
+        is_name = lower[at : at + 3] in ("key", "tok") and not _BEFORE_KEY.search(lower[max(0, at - 12) : at])
+        if not is_name and _may_be_secret(found[1]):
+            yield Match(*found.span(1), "secret", needs_context=True)
+
+
+def _may_be_secret(value: str) -> bool:
+    """Not a variable, a placeholder, an address or a mere word."""
+    plain = value.replace(".", "").replace("_", "").replace("-", "")
+    return not value.startswith(("$", "*", "%", "http")) and not plain.isalpha() and bool(set(value) - set("*x.-_"))
