@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +21,11 @@ _AS_NUMBER = frozenset({"phone", "national_id", "card", "iban", "secret"})
 """Kinds that some servers write as JSON numbers."""
 _SCANNED = frozenset({"", PLAIN, "email", "phone", "card", "iban"})
 """What is looked for in the field's text; of other meanings the whole text is the value."""
+_WHOLE = {
+    "email": re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}"),
+    "phone": re.compile(r"\+?[0-9() ./-]{5,30}"),
+}
+"""What is nothing but such a value at first sight."""
 _DEEPEST = 5
 """How often JSON is looked for in a string of JSON."""
 _RECORDS = 1000
@@ -147,7 +153,8 @@ class DataTokeniser:
         pending += reversed(inner)  # taken from the end: tokens are numbered in the order of the data
 
     def _string(self, holder: Any, key: Any, text: str, meaning: str) -> None:
-        if meaning not in _SCANNED:
+        whole = _WHOLE.get(meaning)
+        if meaning not in _SCANNED or (whole is not None and whole.fullmatch(text)):
             if is_worth(meaning, text) and not self._tokeniser.has_tokens(text):
                 holder[key] = self._token(meaning, text)
                 return

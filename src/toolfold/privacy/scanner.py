@@ -16,10 +16,9 @@ SEPARATOR = "\0"
 # begins with one set of characters is fast, because `re` skips to the next of them.
 _PLACES = re.compile(
     r"[A-Z0-9u](?<!\w.)(?:"
-    r"(?<=[0-9])(?![0-9]{0,5}(?:[^0-9 .,()/A-Za-z+-]|$))"  # a short number that ends here
-    rf"(?:(?={START})|(?={network.V4_START})|(?={address.NUMBER_START}))"
-    rf"|(?=(?:{national.LETTERED_START}))"
-    rf"|(?<=[A-Z])(?:(?=[A-Z][0-9]{{2}}[ -]?[0-9A-Z]{{4}})|(?={secrets.CAPITAL_START}))"
+    r"(?<=[0-9])(?![0-9]{0,5}(?:[^0-9 .,()/A-Za-z+-]|$))"  # a short number that ends here is nothing
+    rf"(?:(?={START})|(?={network.V4_START})|(?={address.NUMBER_START})|(?={national.DIGIT_START}))"
+    rf"|(?<=[A-Z])(?=[A-Z][0-9]{{2}}[ -]?[0-9A-Z]{{4}}|{secrets.CAPITAL_START}|{national.LETTER_START})"
     rf"|(?<=[ACPRVLTu])(?={address.TYPE_START}|l\.|lica )"
     r")"
 )

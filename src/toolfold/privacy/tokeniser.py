@@ -11,9 +11,9 @@ from toolfold.privacy.scanner import SEPARATOR, Scanner
 from toolfold.privacy.tokens import TokenSyntax
 from toolfold.privacy.vault import TEXT, Vault
 
-SLICE = 128 * 1024
+SLICE = 256 * 1024
 """Characters that are scanned at a time."""
-OVERLAP = 20 * 1024
+OVERLAP = 8 * 1024
 """Characters that are read beyond a slice: the longest value, a private key, is shorter."""
 CONTEXT = 64
 """Characters that are read before a slice, for the words that name a value."""

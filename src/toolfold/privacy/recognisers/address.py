@@ -52,7 +52,7 @@ _TYPE_FIRST = re.compile(
     rf" ?(?:(?:{_PARTICLES}) ){{0,2}}{_CAPITAL}(?: (?:{_WORD}|[0-9]{{1,2}})){{0,4}}?,? (?:n[.ºo°]{{0,2}} ?|núm\. )?{_HOUSE}{_TOWN}"
 )
 _WINDOW = 64
-NUMBER_START = rf"[0-9]{{0,4}}(?:[A-Za-z]?(?:-[0-9]{{1,4}})?,? (?:[0-9]{{1,3}}[snrt][tdh] )?[A-ZÀ-Þ]|(?: ?(?:bis|ter|quater))?,? (?:{_FRENCH_TYPES}) )"
+NUMBER_START = rf"[0-9]{{0,4}}(?:[A-Za-z]?(?:-[0-9]{{1,4}})?,? (?:[0-9]{{1,3}}[snrt][tdh] )?[A-ZÀ-Þ]|(?: ?(?:bis|ter|quater))?,? (?=[rabpciqsv])(?:{_FRENCH_TYPES}) )"
 """What follows the first digit of a house's number that begins an address."""
 TYPE_START = (
     r"(?:alle |/|arrer|orso |venida|vda|v\.|lameda|laza |aseo|iazz|raça|ua |onda |iale |ia |icolo|argo |ravessa"

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from toolfold.privacy.matches import Match
 from toolfold.privacy.recognisers.keywords import places
 
-_NAMES = (
-    "born", "dob", "d.o.b", "date of birth", "date_of_birth", "birth", "geboren", "geb.", "geburts", "né le", "née le",
-    "né(e)", "naissance", "nacido", "nacida", "nacimiento", "nato il", "nata il", "nascita", "nascimento", "nascido",
-    "nascida", "født", "fødselsdato", "född", "födelsedatum", "geboortedatum", "urodz", "syntynyt",
+_STEMS = (
+    "birth", "born", "dob", "d.o.b", "geb", "naissance", "nac", "nasc", "nato il", "nata il", "urodz", "syntynyt",
 )  # fmt: skip
+_ACCENTED = ("né le", "née le", "né(e)", "født", "fødsel", "född", "födelse")
+_WORDS = re.compile(
+    r"birth|born|dob|d\.o\.b|geb(?:oren|oortedatum|\.|urts)|naissance|nac(?:id[oa]|imiento)|nasc(?:ita|imento|id[oa])"
+    r"|nat[oa] il|urodz|syntynyt|né|født|føds|född|föde"
+)
 _DATE = re.compile(
     r"(?<![0-9])(?:"
     r"(?:18|19|20)[0-9]{2}([-/.])[01]?[0-9]\1[0-3]?[0-9]"
@@ -26,9 +29,10 @@ _NEAR = 32
 
 
 def find(text: str, lower: str) -> Iterator[Match]:
-    for at in places(lower, _NAMES):
-        if text[at - 1 : at].isalpha() and not lower.startswith(("birth", "dob"), at):
+    for at in places(lower, _STEMS if lower.isascii() else (*_STEMS, *_ACCENTED)):
+        word = _WORDS.match(lower, at)
+        if word is None or (text[at - 1 : at].isalpha() and not lower.startswith(("birth", "dob"), at)):
             continue
-        found = _DATE.search(text, at, at + _NEAR + 40)
+        found = _DATE.search(text, word.end(), at + _NEAR + 40)
         if found is not None and found.start() - at <= _NEAR + 12 and "\0" not in text[at : found.start()]:
             yield Match(*found.span(), "date_of_birth", needs_context=True)

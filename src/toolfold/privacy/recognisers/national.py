@@ -24,7 +24,7 @@ class Rule(NamedTuple):
     length: int
     check: Callable[[str], bool]
     forms: frozenset[Groups]
-    words: re.Pattern[str]
+    words: re.Pattern[str] | None
 
 
 def _words(*words: str) -> re.Pattern[str]:
@@ -32,7 +32,7 @@ def _words(*words: str) -> re.Pattern[str]:
 
 
 def _rule(length: int, check: Callable[[str], bool], words: tuple[str, ...], *forms: Groups) -> Rule:
-    return Rule(length, check, frozenset(forms), _words(*words))
+    return Rule(length, check, frozenset(forms), _words(*words) if words else None)
 
 
 # ---- numbers of digits
@@ -177,11 +177,9 @@ for _each in (
 
 # ---- numbers with letters
 
-LETTERED_START = (
-    r"[A-Z]{5}[0-9LMNPQRSTUV]{2}|[A-Z]{3}[0-9]{6}|[A-Z] ?[0-9]{2} ?[0-9]{2} ?[0-9]{2}|-?[0-9]{7}-?[A-Z]"
-    r"|[0-9]{5}[-+A-FU-Y][0-9]{3}|[0-9]{16}[0-9X]| ?[0-9]{2} ?[0-9]{2} ?2[AB]"
-)
-"""What may follow the first character of an id that mixes letters and digits."""
+LETTER_START = r"[A-Z]{5}[0-9LMNPQRSTUV]{2}|[A-Z]{3}[0-9]{6}|[A-Z] ?[0-9]{2} ?[0-9]{2} ?[0-9]{2}|-?[0-9]{7}-?[A-Z]"
+DIGIT_START = r"[0-9]{7}-?[A-Z]|[0-9]{5}[-+A-FU-Y][0-9]{3}|[0-9]{16}[0-9X]| ?[0-9]{2} ?[0-9]{2} ?2[AB]"
+"""What may follow the first character, a letter or a digit, of an id that mixes both."""
 _LETTERED = re.compile(
     r"[A-Z0-9](?:"
     r"(?P<it>[A-Z]{5}[0-9LMNPQRSTUV]{2}[ABCDEHLMPRST][0-9LMNPQRSTUV]{2}[A-Z][0-9LMNPQRSTUV]{3}[A-Z])"
@@ -267,12 +265,12 @@ _LETTERED_CHECKS: dict[str, Callable[[str], bool]] = {
     "fr": _fr_corsica,
 }
 _NAMES = (
-    "ssn", "nino", "passport", "passeport", "pasaporte", "passaporto", "reisepass", "licen", "social security",
-    "national insurance", "national id", "identity card", "steuer", "personalausweis", "tax id",
+    "ssn", "nino", "pass", "pasaporte", "licen", "social security", "national i", "identity card", "steuer", "ausweis",
+    "tax id",
 )  # fmt: skip
 _NAMED = re.compile(
-    r"(?:ssn|nino|passport|passeport|pasaporte|passaporto|reisepass|licen[cs]e|social security|national insurance"
-    r"|national id|identity card|steuer-?id|personalausweis|tax id)\b"
+    r"(?:ssn|nino|pass(?:port|eport|aporto)?|pasaporte|licen[cs]e|social security|national i(?:nsurance|d)"
+    r"|identity card|steuer-?id|ausweis|tax id)\b"
     r"[ \t]*(?:no\.?|number|num\.?|nr\.?|id|card|is|\(\w{2,8}\))?[ \t]*(?:is|[:#=])?[ \t]*"
     r"(?-i:([A-Z0-9](?:[ -]?[A-Z0-9]){5,17}))(?![\w])",
     re.IGNORECASE,
@@ -292,7 +290,7 @@ def find_named(text: str, lower: str) -> Iterator[Match]:
     """What stands after the name of an id: passports and licences have no check digit that all countries share."""
     for at in places(lower, _NAMES):
         found = _NAMED.match(text, at)
-        if found is None or text[at - 1 : at].isalnum():
+        if found is None or (text[at - 1 : at].isalnum() and not lower.startswith(("pass", "ausweis"), at)):
             continue
         value = found[1]
         if lower.startswith("licen", at) and not lower[max(0, at - 10) : at].rstrip(" '’s").endswith(
@@ -305,15 +303,12 @@ def find_named(text: str, lower: str) -> Iterator[Match]:
 
 def is_national_id(digits: str, groups: Groups, before: str) -> tuple[bool, bool]:
     """Whether these digits are an id, and whether only the words before them say so."""
+    if before[-1:] == "+":
+        return False, False
     for rule in RULES.get(len(digits), ()):
-        if groups in rule.forms:
-            if rule.check(digits):
-                return True, False
-        elif (
-            (len(groups) == 1 or len(groups) > 2)
-            and rule.words.pattern
-            and rule.check(digits)
-            and rule.words.search(before)
-        ):
-            return True, True
+        by_words = groups not in rule.forms
+        if by_words and (rule.words is None or len(groups) == 2 or not rule.words.search(before)):
+            continue
+        if rule.check(digits):
+            return True, by_words
     return False, False

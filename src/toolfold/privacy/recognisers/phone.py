@@ -85,11 +85,30 @@ class Phones:
         return False
 
 
-@lru_cache(4096)
 def _is_international(number: str) -> bool:
+    """Whether a number with its country's code has a length that the country has numbers of."""
     import phonenumbers
 
+    for size in (1, 2, 3):
+        lengths = _lengths(number[1 : 1 + size])
+        if lengths:
+            if len(number) - 1 - size in lengths:
+                return True
+            break
+    # With the digit that is dialled inside the country, as in +44 (0)20: the library takes it off.
     try:
         return phonenumbers.is_possible_number(phonenumbers.parse(number, None))
     except phonenumbers.NumberParseException:
         return False
+
+
+@lru_cache
+def _lengths(code: str) -> frozenset[int]:
+    """How many digits the numbers of a country's code have; nothing for what is no country's code."""
+    from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata
+
+    if not code.isdigit() or int(code) not in COUNTRY_CODE_TO_REGION_CODE:
+        return frozenset()
+    region = COUNTRY_CODE_TO_REGION_CODE[int(code)][0]
+    metadata = PhoneMetadata.metadata_for_region_or_calling_code(int(code), region)
+    return frozenset(metadata.general_desc.possible_length if metadata is not None else ())

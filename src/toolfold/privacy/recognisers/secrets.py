@@ -40,10 +40,10 @@ _CAPITAL = re.compile(
     r"|(?<=S)K[0-9a-f]{32})(?![A-Za-z0-9])"  # Twilio
 )
 _OTHERS = {
-    "eyJ": re.compile(rf"eyJ{_WORD}{{10,4096}}\.eyJ{_WORD}{{4,8192}}\.{_WORD}{{8,4096}}"),  # JWT
+    "eyJ": re.compile(rf"eyJ{_WORD}{{10,1024}}\.eyJ{_WORD}{{4,4096}}\.{_WORD}{{8,1024}}"),  # JWT
     "dapi": re.compile(r"dapi[0-9a-f]{32}"),  # Databricks
     "-----BEGIN": re.compile(
-        r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY-----[^\0]{0,16384}?-----END [A-Z ]{0,24}PRIVATE KEY-----"
+        r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY-----[^\0]{0,7000}?-----END [A-Z ]{0,24}PRIVATE KEY-----"
     ),
     ":AA": re.compile(r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),  # Telegram
 }
@@ -57,7 +57,9 @@ _NAMED = re.compile(
     r"[\"']?(?: is)?[ \t]*[:=][ \t]*[\"']?([^\s\"',;&\0<>{}\[\]()]{6,512})",
     re.IGNORECASE,
 )
-_BEARER = re.compile(r"(?:earer|Basic|oken) +([A-Za-z0-9_~+/.=-]{20,4096})")
+_BEARER = re.compile(
+    r"(?:earer|uthorization[\"']?:? [\"']?(?:[bB]asic|[tT]oken|[bB]earer)) +([A-Za-z0-9_~+/.=-]{20,4096})"
+)
 
 
 CAPITAL_START = r"(?:KIA|SIA|GPA|IDA|ROA|NPA)[A-Z0-9]{16}|Iza[A-Za-z0-9_-]{35}|[CK][0-9a-f]{32}"
@@ -82,7 +84,7 @@ def find(text: str, lower: str) -> Iterator[Match]:
     if "://" in text and "@" in text:
         for found in _IN_URL.finditer(text):
             yield Match(*found.span(1), "secret", needs_context=True)
-    for at in places(text, ("earer ", "Basic ", "oken ")):
+    for at in places(text, ("earer ", "uthorization")):
         found = _BEARER.match(text, at)
         if found is not None and any(map(str.isdigit, found[1])):
             yield Match(*found.span(1), "secret", needs_context=True)
