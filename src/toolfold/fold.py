@@ -156,6 +156,7 @@ class Toolfold:
             values=context or {},
             on_event=on_event,
             asker=ask,
+            privacy=await self._chain.privacy_of(caller, session),
         )
         task = asyncio.current_task()
         assert task is not None

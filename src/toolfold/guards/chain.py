@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from toolfold.catalog.entries import Scope
 from toolfold.config.settings import Settings
@@ -21,6 +22,10 @@ from toolfold.guards.usage import Limits, Usage
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
 
+if TYPE_CHECKING:
+    from toolfold.guards.privacy import KeepPrivate
+    from toolfold.privacy.privacy import RunPrivacy
+
 
 class Chain:
     """The guards of one fold. What lives across runs is held here; `for_run` makes what belongs to one run."""
@@ -32,14 +37,29 @@ class Chain:
         self._inject = Inject(settings.context)
         self._policy = Policy(settings.policy)
         self._usage = Usage(settings.limits)
-        self._audit = Audit(settings) if settings.audit.enabled else None
+        self._privacy = _privacy(settings) if settings.privacy.enabled else None
+        tokenise = self._privacy.tokenise if self._privacy is not None else None
+        self._audit = Audit(settings, tokenise) if settings.audit.enabled else None
 
     async def close(self) -> None:
         if self._audit is not None:
             await self._audit.close()
 
+    async def privacy_of(self, caller: str, session: str | None) -> RunPrivacy | None:
+        """For the context of one run, which must then be passed to `recorded`."""
+        return None if self._privacy is None else await self._privacy.for_run(caller, session)
+
     async def recorded(self, code: str, run: RunContext, work: Callable[[], Awaitable[RunResult]]) -> RunResult:
-        """`work`, which is a whole run, in the audit log where there is one. A run is refused if it cannot be."""
+        """`work`, which is a whole run, in the audit log where there is one. A run is refused if it cannot be.
+
+        Where personal values are kept private, there are none in its result.
+        """
+        if self._privacy is None:
+            return await self._audited(code, run, work)
+        privacy = self._privacy
+        return await privacy.run(run, lambda: self._audited(code, run, lambda: privacy.protected(run, work)))
+
+    async def _audited(self, code: str, run: RunContext, work: Callable[[], Awaitable[RunResult]]) -> RunResult:
         return await (work() if self._audit is None else self._audit.run(code, run, work))
 
     def scope(self, caller: str) -> Scope:
@@ -58,7 +78,7 @@ class Chain:
             Count(self._limits.tool_calls),  # before anything that costs: a flood is refused cheaply
             *([self._audit] if self._audit is not None else []),  # what is refused below is in the log; a flood is not
             *self._own,  # may refuse, rewrite and ask, and what they wrote is checked below
-            # Restoring private values belongs here: it writes arguments.
+            *([self._privacy] if self._privacy is not None else []),  # writes arguments, takes values out of results
             self._inject,  # writes arguments too: what it fills in is checked, decided on and shown like the rest
             CheckArguments(self._validators),  # the arguments as they will be sent; nothing below changes them
             Permission(self._policy, ask_once),  # decides on, and shows to a person, exactly what will be sent
@@ -66,3 +86,9 @@ class Chain:
             Slots(self._limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot
         ]
         return stack(guards, upstream)
+
+
+def _privacy(settings: Settings) -> KeepPrivate:
+    from toolfold.guards.privacy import KeepPrivate  # with all its patterns: only where it is asked for
+
+    return KeepPrivate(settings)
