@@ -143,7 +143,9 @@ class Toolfold:
         if session is not None:
             _text(session, "session")
         seconds = self.settings.sandbox.timeout if timeout is None else timeout
-        run = RunContext(caller, session, Deadline(seconds), values=context or {}, on_event=on_event, asker=ask)
+        run = RunContext(
+            caller, session, Deadline(seconds), values=context or {}, on_event=on_event, asker=ask, code=code
+        )
         task = asyncio.current_task()
         assert task is not None
         self._runs.add(task)

@@ -16,6 +16,9 @@ from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
+    from toolfold.gateway.approval_page import ApprovalPage
+    from toolfold.gateway.runs import AskLocally
+    from toolfold.guards.events import Question, Replied
 
 _WARM_UP_DELAY = 0.3
 
@@ -57,8 +60,8 @@ async def _serve_stdio(fold: Toolfold) -> None:
     await greeting.while_importing("toolfold.gateway.stdio")
     from toolfold.gateway.stdio import serve_stdio
 
-    async with _prepared(fold):
-        await serve_stdio(fold, greeting)
+    async with _prepared(fold), _local_questions(fold) as ask_locally:
+        await serve_stdio(fold, greeting, ask_locally=ask_locally)
 
 
 async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_token: bool) -> None:
@@ -78,8 +81,29 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_tok
             note("Its clients need the token of this data folder. For example:")
             note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
 
-    async with _prepared(fold):
-        await serve_http(fold, host, port, token=given or made, started=started)
+    async with _prepared(fold), _local_questions(fold) as ask_locally:
+        await serve_http(fold, host, port, token=given or made, started=started, ask_locally=ask_locally)
+
+
+@asynccontextmanager
+async def _local_questions(fold: Toolfold) -> AsyncGenerator[AskLocally]:
+    """The way to the person at this machine. Nothing of it is imported or started before the first question."""
+    page: ApprovalPage | None = None
+
+    async def ask(question: Question, caller: str, session: str | None) -> Replied:
+        nonlocal page
+        if page is None:
+            from toolfold.cli.announce import announce
+            from toolfold.gateway.approval_page import ApprovalPage
+
+            page = ApprovalPage(fold.settings.data_dir, announce)
+        return await page.ask(question, caller, session)
+
+    try:
+        yield ask
+    finally:
+        if page is not None:
+            await page.close()
 
 
 @asynccontextmanager

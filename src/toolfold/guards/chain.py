@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from toolfold.catalog.entries import Scope
 from toolfold.config.settings import Settings
+from toolfold.guards.approval import Approvals
 from toolfold.guards.arguments import CheckArguments
 from toolfold.guards.guard import Guard, Own, Proceed, stack
 from toolfold.guards.limits import Count, Slots
-from toolfold.guards.permission import Permission, ask_once
+from toolfold.guards.permission import Permission
 from toolfold.guards.policy import Policy
 from toolfold.guards.record import Record
 from toolfold.sandbox.replies import ReplyBudget
@@ -24,6 +25,7 @@ class Chain:
         self._own = [Own(guard) for guard in own]
         self._validators = validators
         self._policy = Policy(settings.policy)
+        self._approvals = Approvals(settings.approval)
 
     def scope(self, caller: str) -> Scope:
         """What a caller may know of."""
@@ -37,7 +39,7 @@ class Chain:
             *self._own,  # may refuse, rewrite and ask, and what they wrote is checked below
             # Restoring private values and injecting context values belong here: they write arguments.
             CheckArguments(self._validators),  # the arguments as they will be sent; nothing below changes them
-            Permission(self._policy, ask_once),  # decides on, and shows to a person, exactly what will be sent
+            Permission(self._policy, self._approvals.approve),  # on exactly what will be sent, as a person is shown it
             Slots(self._limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot
         ]
         return stack(guards, upstream)

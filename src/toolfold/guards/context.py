@@ -14,14 +14,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from dataclasses import dataclass, field
 
 from toolfold.errors import InvalidRequest, LimitExceeded
-from toolfold.guards.events import Event, Question, Reply
+from toolfold.guards.events import Event, Question, Replied, Reply
 
 LOCAL_CALLER = "local"
 """The one caller of a stdio client, of the command line, and of a library that names no other."""
 LONGEST_PAUSE = 3600.0
 """Seconds for which one run's clock may stand still in total; after that it goes on whatever is being decided."""
 
-Ask = Callable[[Question], Awaitable[Reply]]
+Ask = Callable[[Question], Awaitable[Reply | Replied]]
 _log = logging.getLogger("toolfold")
 
 
@@ -114,6 +114,10 @@ class RunContext:
     on_event: Callable[[Event], None] | None = None
     asker: Ask | None = None
     """How a person is asked; None where there is nobody to ask."""
+    code: str = field(default="", repr=False)
+    """The program."""
+    answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)
+    """A person's answers that hold for the rest of this run, by the target of the calls."""
 
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""
@@ -125,7 +129,12 @@ class RunContext:
 
     async def ask(self, question: Question) -> Reply:
         """Ask the person responsible for this run; its clock stands still meanwhile. With nobody to ask it is "no"."""
+        return (await self.replied(question)).reply
+
+    async def replied(self, question: Question) -> Replied:
+        """The same, with who gave the answer."""
         if self.asker is None:
-            return "no"
+            return Replied("no", "nobody to ask")
         with self.deadline.paused():
-            return await self.asker(question)
+            reply = await self.asker(question)
+        return reply if isinstance(reply, Replied) else Replied(reply, "host application")
