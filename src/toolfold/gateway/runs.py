@@ -168,7 +168,7 @@ class _ClientRun:
         try:
             return await answer
         finally:
-            del self._asked[key]
+            self._asked.pop(key, None)
 
     async def _elicit(self, question: Question) -> Replied | None:
         """None where the client cannot answer: it refuses to be asked, or is not there any more."""
@@ -232,8 +232,8 @@ class _ClientRun:
         if self._expiry is not None:
             self._expiry.cancel()
         for key, response in responses.items():
-            question, answer = self._asked.get(key, (None, None))
-            if question is not None and answer is not None and not answer.done():
+            if key in self._asked:
+                question, answer = self._asked.pop(key)
                 answer.set_result(elicitation.replied(question, response))
 
     def result(self) -> RunResult:
