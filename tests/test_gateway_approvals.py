@@ -260,8 +260,8 @@ class TestStrangers:
     async def test_another_caller_cannot_answer_a_request_of_ours(self, runtime_dir: Path) -> None:
         """In the older era an answer is a POST, and request ids are numbers that are easy to guess."""
         async with serving(runtime_dir) as gateway, httpx2.AsyncClient(timeout=60) as http:
-            session = await _Older.connect(http, gateway, "ada")
-            stranger = await _Older.connect(http, gateway, "bob")
+            session = await Older.connect(http, gateway, "ada")
+            stranger = await Older.connect(http, gateway, "bob")
             async with session.calling(ONE) as events:
                 question = await anext(events)
                 assert question["method"] == "elicitation/create"
@@ -283,7 +283,7 @@ class TestStrangers:
     @pytest.mark.parametrize("result", [{}, {"action": "yes"}, {"action": "accept", "content": 5}, {"answer": "run"}])
     async def test_a_malformed_answer_is_a_no(self, runtime_dir: Path, result: dict[str, Any]) -> None:
         async with serving(runtime_dir) as gateway, httpx2.AsyncClient(timeout=60) as http:
-            session = await _Older.connect(http, gateway, "ada")
+            session = await Older.connect(http, gateway, "ada")
             async with session.calling(ONE) as events:
                 question = await anext(events)
                 assert await session.post({"jsonrpc": "2.0", "id": question["id"], "result": result}) == 202
@@ -296,7 +296,7 @@ class TestClientsThatLeave:
     async def test_the_run_ends_with_its_connection(self, runtime_dir: Path) -> None:
         """The session is free again at once, long before the question would have been given up."""
         async with serving(runtime_dir) as gateway, httpx2.AsyncClient(timeout=60) as http:
-            session = await _Older.connect(http, gateway, "ada")
+            session = await Older.connect(http, gateway, "ada")
             async with session.calling(ONE, session="s") as events:
                 question = await anext(events)
             assert await session.run("print('free')", session="s") == "free"
@@ -307,7 +307,7 @@ class TestClientsThatLeave:
 
     async def test_a_cancelled_request_ends_the_run_and_withdraws_the_question(self, runtime_dir: Path) -> None:
         async with serving(runtime_dir) as gateway, httpx2.AsyncClient(timeout=60) as http:
-            session = await _Older.connect(http, gateway, "ada")
+            session = await Older.connect(http, gateway, "ada")
             async with session.calling(ONE, session="s") as events:
                 question = await anext(events)
                 cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
@@ -350,7 +350,7 @@ class TestClientsThatLeave:
 
 
 @dataclass
-class _Older:
+class Older:
     """A client of 2025-11-25 that shows every message and can be told to misbehave."""
 
     http: httpx2.AsyncClient
@@ -359,9 +359,9 @@ class _Older:
     name: str
 
     @classmethod
-    async def connect(cls, http: httpx2.AsyncClient, gateway: Gateway, who: str) -> _Older:
+    async def connect(cls, http: httpx2.AsyncClient, gateway: Gateway, who: str) -> Older:
         headers = {**ACCEPT, "authorization": f"Bearer {TOKENS[who]}"}
-        hello = {**INITIALIZE, "params": {**INITIALIZE["params"], "capabilities": {"elicitation": {}}}}
+        hello: dict[str, Any] = {**INITIALIZE, "params": {**INITIALIZE["params"], "capabilities": {"elicitation": {}}}}
         answer = await http.post(gateway.url, json=hello, headers=headers)
         assert answer.status_code == 200
         made = cls(http, gateway.url, headers, answer.headers["mcp-session-id"])
