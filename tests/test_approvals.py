@@ -103,6 +103,22 @@ async def test_a_no_that_is_not_caught_ends_the_program_with_its_reason(fold: To
     assert "said no" in str(result.error)
 
 
+async def test_the_record_says_who_approved_and_for_how_long(runtime_dir: Path) -> None:
+    noted: list[str] = []
+
+    async def look(call: Call, proceed: Proceed) -> ToolResult:
+        result = await proceed(call)
+        noted.append(call.notes.approved_by)
+        return result
+
+    ask, _ = answering("run")
+    async with Toolfold.open(config(runtime_dir), data_dir=runtime_dir, guards=[look]) as fold:
+        assert (
+            await fold.run("from servers.ledger import note, awkward\nawait note(text='a')\nawait awkward()", ask=ask)
+        ).success
+    assert noted == ["host application (run)", ""]
+
+
 async def test_once_is_once(fold: Toolfold) -> None:
     ask, asked = answering("once", "once", "no")
     code = "from servers.ledger import note\nfor i in range(3): print(await note(text=str(i)))"

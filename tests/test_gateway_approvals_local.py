@@ -209,7 +209,8 @@ async def test_without_a_desktop_the_log_points_to_the_command(runtime_dir: Path
         async with asyncio.timeout(60):
             while "waits for your approval" not in log.read_text():
                 await asyncio.sleep(0.02)  # a file has no event
-        assert "ledger.note waits for your approval: run `toolfold approve` in a terminal." in log.read_text()
+        command = f"toolfold approve --data {runtime_dir}"
+        assert f"ledger.note waits for your approval: run `{command}` in a terminal." in log.read_text()
         shown = await approve(runtime_dir, {"[Enter: later] ": "run\n"})
         assert f"{SOME_CALLS} times" in shown
         assert 'text="call 0"' in shown

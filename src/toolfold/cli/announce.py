@@ -20,16 +20,19 @@ _NAME_CHARS = 100
 _NOTIFY_TIMEOUT = 10
 
 
-def announce(question: Question, link: str) -> None:
-    """Tell the person. Only a browser is given the link: a log or a notification may be read by an agent."""
-    threading.Thread(target=_announce, args=(question, link), daemon=True).start()
+def announce(command: str, question: Question, link: str) -> None:
+    """Tell the person. Only a browser is given the link: a log or a notification may be read by an agent.
+
+    `command` shows the question on a terminal.
+    """
+    threading.Thread(target=_announce, args=(command, question, link), daemon=True).start()
 
 
-def _announce(question: Question, link: str) -> None:
+def _announce(command: str, question: Question, link: str) -> None:
     if _has_display() and _opened(link):
         return
     name = f"{one_line(question.server, _NAME_CHARS)}.{one_line(question.tool, _NAME_CHARS)}"
-    text = f"{name} waits for your approval: run `toolfold approve` in a terminal."
+    text = f"{name} waits for your approval: run `{command}` in a terminal."
     if _has_display() and _notified(text):
         return
     note(text)

@@ -21,6 +21,7 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1.5rem 1re
 h1 { font-size: 1.25rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
 p { margin: .25rem 0 1rem; }
 code, pre { font: .875rem/1.5 ui-monospace, monospace; }
+h1 code { font-size: inherit; }
 pre { background: var(--soft); border: 1px solid var(--line); border-radius: .5rem; margin: 0 0 .5rem;
   max-height: 40vh; overflow: auto; overflow-wrap: anywhere; padding: .75rem; white-space: pre-wrap; }
 dl { display: grid; gap: .25rem 1rem; grid-template-columns: max-content 1fr; margin: 1rem 0; }
@@ -43,7 +44,6 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_LABELS = {"run": "Allow all in this run", "session": "Allow all in this session", "no": "No"}
 
 
 def page(body: str, status: int = 200) -> HTMLResponse:
@@ -72,18 +72,16 @@ def question(asked: Question, caller: str, session: str | None) -> str:
     """The question with a button for each answer."""
     name = f"{_text(asked.server)}.{_text(asked.tool)}"
     times = f"{asked.waiting} calls wait for your answer." if asked.waiting > 1 else "One call waits for your answer."
-    calls = "".join(f"<pre>{escape(arguments)}</pre>" for arguments in asked.arguments)
-    if asked.waiting > len(asked.arguments):
-        calls += f"<p>… and {asked.waiting - len(asked.arguments)} more calls.</p>"
+    lines = [f"{number}. {text}" if asked.waiting > 1 else text for number, text in enumerate(asked.arguments, 1)]
+    if asked.waiting > len(lines):
+        lines.append(f"… and {asked.waiting - len(lines)} more calls")
+    calls = f"<pre>{escape(chr(10).join(lines))}</pre>"
     facts = {"Server": asked.server, "Tool" if asked.kind == "tool" else asked.kind.capitalize(): asked.tool}
     if asked.source:
         facts[f"Line {asked.line}"] = asked.source
     facts |= {"Caller": caller} | ({"Session": session} if session and not session.startswith("@") else {})
     rows = "".join(f"<dt>{escape(key)}</dt><dd><code>{_text(value)}</code></dd>" for key, value in facts.items())
-    once = f"Allow these {asked.waiting} calls" if asked.waiting > 1 else "Allow once"
-    buttons = "".join(
-        f'<button name="answer" value="{reply}">{_LABELS.get(reply, once)}</button>' for reply in asked.replies
-    )
+    buttons = "".join(f'<button name="answer" value="{reply}">{asked.label(reply)}</button>' for reply in asked.replies)
     return (
         f"<h1>Allow <code>{name}</code>?</h1><p>{times}</p>{calls}<dl>{rows}</dl>"
         f'<form method="post" autocomplete="off">{buttons}</form>'

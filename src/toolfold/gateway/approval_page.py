@@ -85,7 +85,11 @@ class ApprovalPage:
         """Wait for the person's answer. When this is cancelled the question is gone, and its link leads nowhere."""
         async with self._starting:
             if not self._port:
-                await self._start()
+                try:
+                    await self._start()
+                except BaseException:
+                    await self._stack.aclose()
+                    raise
         waiting = _Open(question, caller, session, asyncio.get_running_loop().create_future())
         self._open[waiting.id] = waiting
         try:

@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 
     from toolfold.guards.events import Question
 
-REPLY_LABELS = {
-    "once": "Allow once",
-    "run": "Allow all in this run",
-    "session": "Allow all in this session",
-    "no": "No",
-}
 _CHANNEL = "elicitation"
 _INVALID = Replied("no", "the client's answer was invalid")
 
@@ -41,17 +35,10 @@ def form(question: Question) -> types.ElicitRequestFormParams:
         "type": "string",
         "title": "Allow this?" if question.waiting == 1 else f"Allow these {question.waiting} calls?",
         "enum": list(question.replies),
-        "enumNames": [label(question, reply) for reply in question.replies],
+        "enumNames": [question.label(reply) for reply in question.replies],
     }
     schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
     return types.ElicitRequestFormParams(message=question.text, requested_schema=schema)
-
-
-def label(question: Question, reply: str) -> str:
-    """What an answer is called."""
-    if reply == "once" and question.waiting > 1:
-        return f"Allow these {question.waiting} calls"
-    return REPLY_LABELS[reply]
 
 
 def replied(question: Question, response: Any) -> Replied:

@@ -89,7 +89,7 @@ class Approvals:
             await asking.gathered()
             question = _question(asking.calls, run, decision)
             asking.is_shown = True
-            replied = await self._reply(run, question)
+            replied = await self._reply(run, question, _name(asking.calls[0]))
             if replied.reply == "session":
                 assert run.session is not None
                 self._remember(run.caller, run.session, target, replied)
@@ -99,11 +99,11 @@ class Approvals:
         finally:
             del self._open[run.id, target]
 
-    async def _reply(self, run: RunContext, question: Question) -> Replied:
+    async def _reply(self, run: RunContext, question: Question, name: str) -> Replied:
         asked = asyncio.create_task(self._put(run, question))
         try:
             while not asked.done():
-                run.emit(Progress(f"waiting for a person to decide about {question.server}.{question.tool}"))
+                run.emit(Progress(f"waiting for a person to decide about {name}"))
                 await asyncio.wait([asked], timeout=_PROGRESS_EVERY)
             return asked.result()
         finally:

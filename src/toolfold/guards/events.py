@@ -17,6 +17,14 @@ Reply = Literal["once", "run", "session", "no"]
 """A person's answer: this call, all of this tool in this run, all of this tool in this session, or none in this run."""
 
 
+_LABELS: dict[Reply, str] = {
+    "once": "Allow once",
+    "run": "Allow all in this run",
+    "session": "Allow all in this session",
+    "no": "No",
+}
+
+
 class Replied(NamedTuple):
     """A person's answer with where it came from, for the record."""
 
@@ -129,6 +137,12 @@ class Question:
     """Calls that wait for this answer."""
     replies: tuple[Reply, ...] = ("once", "run", "session", "no")
     """The answers that may be given; any other is taken as `no`."""
+
+    def label(self, reply: Reply) -> str:
+        """What an answer is called."""
+        if reply == "once" and self.waiting > 1:
+            return f"Allow these {self.waiting} calls"
+        return _LABELS[reply]
 
 
 @dataclass(frozen=True)
