@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from toolfold.catalog.catalog import Catalog
 from toolfold.config.settings import ServerConfig, Settings
@@ -183,3 +186,79 @@ def test_processes_that_write_at_once_leave_one_of_their_listings(tmp_path: Path
     last = list(Catalog.open(settings(tmp_path)).tools)
     assert {one.description for one in last} == {"round 29"}
     assert not list((tmp_path / "catalog").glob(".*.tmp"))
+
+
+def test_a_listing_of_another_format_or_server_is_as_good_as_none(tmp_path: Path) -> None:
+    Catalog.open(settings(tmp_path)).update(listing(tool("create_issue")))
+    (kept,) = (tmp_path / "catalog").glob("*.listing")
+    version, whole = msgspec.msgpack.decode(kept.read_bytes())
+    for changed in ([version + 1, whole], [version - 1, whole], [version, ["gitlab", *whole[1:]]]):
+        kept.write_bytes(msgspec.msgpack.encode(changed))
+        assert Catalog.open(settings(tmp_path)).missing == ["github"]
+    kept.write_bytes(msgspec.msgpack.encode([version, whole]))
+    assert Catalog.open(settings(tmp_path)).missing == []
+
+
+def test_a_listing_that_cannot_be_put_in_place_leaves_no_file(tmp_path: Path) -> None:
+    catalog = Catalog.open(settings(tmp_path))
+    catalog.update(listing(tool("create_issue")))
+    (kept,) = (tmp_path / "catalog").glob("*.listing")
+    kept.unlink()
+    (kept / "in its place").mkdir(parents=True)
+    assert catalog.update(listing(tool("create_issue"), tool("another")))
+    assert "could not be stored" in catalog.problems[0]
+    assert list((tmp_path / "catalog").iterdir()) == [kept]
+
+
+def test_unfinished_files_are_removed_once_they_are_old(tmp_path: Path) -> None:
+    folder = tmp_path / "catalog"
+    folder.mkdir()
+    old, young, foreign = folder / ".a.listing.0.tmp", folder / ".b.listing.0.tmp", folder / "c.tmp"
+    for path, age in ((old, 3700), (young, 3500), (foreign, 3700)):
+        path.touch()
+        os.utime(path, (time.time() - age, time.time() - age))
+    Catalog.open(settings(tmp_path)).update(listing(tool("create_issue")))
+    assert not old.exists()
+    assert young.exists(), "another process may be writing it"
+    assert foreign.exists()
+
+
+def test_a_search_after_an_update_knows_what_is_new_and_forgets_what_is_gone(tmp_path: Path) -> None:
+    catalog = Catalog.open(settings(tmp_path))
+    catalog.update(listing(tool("create_issue", "Create an issue"), tool("water_plants", "Water the plants")))
+    assert names(catalog, "plants") == ["water_plants"]
+    catalog.update(listing(tool("create_issue", "Create an issue"), tool("feed_animals", "Feed the animals")))
+    assert "water_plants" not in names(catalog, "water plants")
+    assert names(catalog, "animals") == ["feed_animals"]
+    assert catalog.tool("github", "water_plants") is None
+    assert [one.name for one in catalog.tools] == ["create_issue", "feed_animals"]
+
+
+def test_the_index_of_another_process_is_not_believed_when_it_is_older(tmp_path: Path) -> None:
+    first = Catalog.open(settings(tmp_path))
+    first.update(listing(tool("water_plants", "Water the plants")))
+    assert names(first, "plants") == ["water_plants"]
+    (index,) = (tmp_path / "catalog").glob("*.index")
+    old = index.read_bytes()
+    second = Catalog.open(settings(tmp_path))
+    second.update(listing(tool("feed_animals", "Feed the animals")))
+    assert names(second, "animals") == ["feed_animals"]
+    index.write_bytes(old)
+    third = Catalog.open(settings(tmp_path))
+    assert names(third, "animals") == ["feed_animals"]
+    assert "water_plants" not in names(third, "water plants")
+
+
+def test_the_index_is_kept_and_taken_over_as_it_is(tmp_path: Path) -> None:
+    first = Catalog.open(settings(tmp_path))
+    first.update(listing(tool("water_plants", "Water the plants"), tool("feed_animals", "Feed the animals")))
+    found = first.search("water the plants", explain=True)
+    (index,) = (tmp_path / "catalog").glob("*.index")
+    before = index.stat().st_mtime_ns, index.stat().st_ino
+    again = Catalog.open(settings(tmp_path)).search("water the plants", explain=True)
+    assert again.text == found.text
+    assert (index.stat().st_mtime_ns, index.stat().st_ino) == before
+
+
+def names(catalog: Catalog, query: str) -> list[str]:
+    return [hit.name for hit in catalog.search(query, detail="name_only") if hit.score > 0]

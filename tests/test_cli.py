@@ -116,6 +116,12 @@ def test_doctor_proves_servers_and_sandbox_and_says_what_to_do(config: Path) -> 
     assert "Log: " in state["server", "gone"]["todo"]
     sandbox = next(line for line in lines if line["topic"] == "sandbox")
     assert sandbox["state"] == "ok", sandbox
+    details = {line["name"].partition(",")[0]: line["detail"] for line in lines if line["topic"] == "kept"}
+    kept = {name.lstrip("0123456789 "): detail for name, detail in details.items()}
+    assert "stay until they are removed (`retention.sessions`)" in kept["named sessions"]
+    assert "unused for 7 days" in kept["long outputs of runs without a session"]
+    assert "`retention.outputs`" in kept["long outputs in sessions"]
+    assert "100 MB" in kept["logs of servers"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -129,10 +130,47 @@ def test_a_changed_definition_is_checked_by_its_new_schema() -> None:
 
 
 def test_only_the_most_recent_tools_stay_compiled() -> None:
-    validators = Validators(limit=3)
-    for number in range(10):
-        check_arguments(validators, simple(f"tool{number}", x={"type": "string"}), {"x": "text"})
-    assert len(validators._checks) == 3  # pyright: ignore[reportPrivateUsage]
+    validators = Validators(limit=2)
+    compiled: list[str] = []
+
+    class Watched(dict[str, Any]):
+        """A schema that tells when it is compiled: only then its dialect is asked for."""
+
+        def get(self, key: str, default: Any = None) -> Any:
+            if key == "$schema":
+                compiled.append(self["title"])
+            return super().get(key, default)
+
+    def check(name: str) -> None:
+        schema = Watched(type="object", properties={"x": {"type": "string"}}, title=name)
+        check_arguments(validators, ToolDefinition(server="s", name=name, input_schema=schema), {"x": "text"})
+
+    for name in ("a", "b", "a", "c", "a", "c", "b", "c", "a"):
+        check(name)
+    assert compiled == ["a", "b", "c", "b", "a"], "the one that was used longest ago goes"
+
+
+def test_truth_is_no_number() -> None:
+    tool = simple(n={"type": "integer"}, x={"type": "number"}, yes={"type": "boolean"})
+    check_arguments(Validators(), tool, {"n": 1, "x": 1, "yes": True})
+    assert refusal({"n": True}, tool) == "n: must be integer, not boolean."
+    assert refusal({"x": False}, tool) == "x: must be number, not boolean."
+    assert refusal({"yes": 1}, tool) == "yes: must be boolean, not integer."
+    check_arguments(Validators(), tool, {"n": 2.0})
+    assert refusal({"n": 2.5}, tool) == "n: must be integer, not number."
+
+
+def test_a_remote_schema_is_never_fetched(tmp_path: Path) -> None:
+    """Neither over the network nor from a file: a schema that refers to one checks nothing."""
+    local = tmp_path / "schema.json"
+    local.write_text('{"type": "string"}')
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        for uri in (f"http://127.0.0.1:{server.getsockname()[1]}/schema.json", local.as_uri()):
+            tool = simple(x={"$ref": uri})
+            check_arguments(Validators(), tool, {"x": 5})
+        with pytest.raises(TimeoutError):
+            server.accept()
 
 
 NOT_SCHEMAS: list[dict[str, Any]] = [

@@ -12,15 +12,25 @@ from pydantic import BaseModel
 
 from tests.config_machine import Machine
 from toolfold.config import overlay
+from toolfold.config.audit import AuditSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
+from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
 
 PAGE = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
 MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Settings),
     ("sandbox.", SandboxSettings),
+    ("retention.", RetentionSettings),
+    ("policy.", PolicySettings),
+    ("approval.", ApprovalSettings),
+    ("context.", ContextSettings),
+    ("review.", ReviewSettings),
+    ("limits.", LimitSettings),
     ("servers.NAME.", ServerConfig),
+    ("audit.", AuditSettings),
 ]
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.]+)` \| ?(.*?) ?\| (.+) \|$", PAGE, flags=re.MULTILINE)}
 
@@ -38,6 +48,7 @@ def test_no_line_is_about_a_setting_that_does_not_exist() -> None:
 @pytest.mark.parametrize(
     ("name", "default"),
     [(f"sandbox.{name}", field.default) for name, field in SandboxSettings.model_fields.items()]
+    + [(f"retention.{name}", field.default) for name, field in RetentionSettings.model_fields.items()]
     + [(name, Settings.model_fields[name].default) for name in ("output_chars", "session_idle", "session_limit")]
     + [(name, Settings.model_fields[name].default) for name in ("enabled", "check", "semantic", "privacy", "audit")]
     + [(f"servers.NAME.{name}", ServerConfig.model_fields[name].default) for name in ("call_timeout", "start_timeout")],
@@ -49,11 +60,11 @@ def test_the_stated_default_is_the_default(name: str, default: object, tmp_path:
         return
     value = json.loads(stated)
     outer, _, inner = name.rpartition(".")
-    shape = {"sandbox": {inner: value}} if outer == "sandbox" else {inner: value}
+    shape = {outer: {inner: value}} if outer else {inner: value}
     if outer.startswith("servers"):
         shape = {"servers": {"NAME": {"command": "x", inner: value}}, "check": "on"}
     settings = Machine(tmp_path).load(shape).settings
-    owner = settings.sandbox if outer == "sandbox" else settings.servers["NAME"] if outer else settings
+    owner = settings.servers["NAME"] if outer.startswith("servers") else getattr(settings, outer) if outer else settings
     assert getattr(owner, inner) == default
 
 

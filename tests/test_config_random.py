@@ -66,12 +66,21 @@ def check(servers: dict[str, ServerConfig]) -> None:
         assert 0 < server.call_timeout < float("inf")
 
 
+def refused(error: ConfigError) -> None:
+    """Of what can be parsed, only errors in strict settings stop the start."""
+    assert "meant to be closed" in error.hint
+
+
 @_RELAXED
 @given(_DOCUMENTS)
 @example({"servers": {"a": {"command": "x", "timeout": 10**400}}, "session_idle": 10**400})
 def test_any_document_in_memory_is_survived(document: dict[str, Any]) -> None:
     machine = Machine(Path("/nowhere"), env={"A": "a"})
-    loaded = machine.load(document)
+    try:
+        loaded = machine.load(document)
+    except ConfigError as error:
+        refused(error)
+        return
     check(loaded.settings.servers)
     for problem in loaded.problems:
         assert "\n" not in str(problem)
@@ -84,12 +93,14 @@ def test_any_document_in_a_file_is_survived(document: dict[str, Any], name: str)
     with tempfile.TemporaryDirectory() as folder:
         machine = Machine(Path(folder), env={"A": "a"})
         path = machine.project(name, json.dumps(document))
-        check(machine.load().settings.servers)
+        with contextlib.suppress(ConfigError):
+            check(machine.load().settings.servers)
         assert not Machine(Path(folder), trusting=False).load().settings.servers
         try:
             check(machine.load(path).settings.servers)
-        except ConfigError:
-            assert name.endswith(".toml")
+        except ConfigError as error:
+            if not name.endswith(".toml"):
+                refused(error)
 
 
 @_RELAXED

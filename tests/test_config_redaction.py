@@ -125,6 +125,16 @@ def test_the_rest_of_a_secret_that_was_cut_is_masked() -> None:
     assert redactor.text(f"{SECRET[5:]} is wrong") == f"{MASK} is wrong"
 
 
+@pytest.mark.parametrize("unit", ["x", "1", "a-", "a.", "a/", "x ", "eyJ-"])
+@pytest.mark.timeout(30)
+def test_long_values_and_texts_take_no_time(unit: str) -> None:
+    """With quadratic work a megabyte takes many minutes."""
+    long = unit * (1_000_000 // len(unit))
+    redactor = Redactor(stdio(long, VALUE=long, TOKEN=long))
+    redactor.text(long[:60_000])
+    assert long not in redactor.text(f"failed: {long}")
+
+
 def test_a_short_secret_is_masked_as_a_word_only() -> None:
     assert Redactor(stdio(PASSWORD="four")).text("four of fourteen, four") == f"{MASK} of fourteen, {MASK}"
 

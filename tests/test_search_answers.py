@@ -72,6 +72,17 @@ def test_an_average_hit_is_cheap(real: Catalog) -> None:
         assert sum(tokens) / len(tokens) <= most, detail
 
 
+def test_no_limit_is_unbounded(real: Catalog) -> None:
+    assert len(real.search("get", limit=3)) == 3
+    assert len(real.search("get", limit=200)) == 200
+    assert len(real.search("get", limit=10**9)) == 200
+    default = len(real.search("get"))
+    assert 0 < default < 30
+    assert [len(real.search("get", limit=limit)) for limit in (0, -1)] == [default, default]
+    assert len(real.everything(limit=0)) == len(real.everything(limit=-1)) == len(real.tools)
+    assert len(real.everything(limit=1)) == 1
+
+
 def test_an_answer_says_how_many_of_how_many(catalog: Catalog) -> None:
     answer = catalog.search("create", limit=2)
     assert len(answer.hits) == 2

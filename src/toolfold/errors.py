@@ -3,6 +3,7 @@
     ToolfoldError               code, message, hint
     ├── ConfigError             the operator: a config file or setting is wrong
     ├── SandboxUnavailable      the operator: no working sandbox was found
+    ├── AuditUnavailable        the operator: the audit log cannot be written
     ├── InvalidRequest          the embedding program: an argument of `run` or `search` cannot be used
     ├── FoldClosed              the embedding program: the fold is not open, or no longer
     ├── GuardError              the embedding program: one of its guards broke the rules
@@ -46,6 +47,10 @@ class ConfigError(ToolfoldError):
 
 class SandboxUnavailable(ToolfoldError):
     code = "sandbox_unavailable"
+
+
+class AuditUnavailable(ToolfoldError):
+    code = "audit"
 
 
 class InvalidRequest(ToolfoldError, ValueError, TypeError):

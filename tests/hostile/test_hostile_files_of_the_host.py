@@ -15,7 +15,7 @@ from toolfold.session.removal import remove_tree
 
 def _collect(sandbox: Sandbox) -> tuple[str, str | None]:
     """What a session does with a run that printed more than the budget."""
-    output = OutputRecorder(sandbox.home.workspace, "run.txt", 1000, None)
+    output = OutputRecorder(lambda: sandbox.home.workspace, "run.txt", 1000, None)
     output.add(b"x" * 50_000)
     return output.finish()
 

@@ -88,7 +88,7 @@ import os
 )
 def test_a_long_output_is_kept_or_given_up_at_once_while_the_program_sleeps(arena: Arena, laid: str) -> None:
     def collect() -> None:
-        output = OutputRecorder(session.sandbox.home.workspace, "run.txt", 1000, None)
+        output = OutputRecorder(lambda: session.sandbox.home.workspace, "run.txt", 1000, None)
         output.add(b"x" * 50_000)
         output.finish()
 

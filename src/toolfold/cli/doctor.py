@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -31,7 +32,7 @@ _PROBE = "from toolfold import search_tools\nprint('ran', len(search_tools('')))
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that was checked, how it is, and what to do when it is not well."""
 
-    topic: Literal["config", "server", "sandbox", "extra"]
+    topic: Literal["config", "server", "sandbox", "kept", "extra"]
     name: str
     state: Literal["ok", "warning", "bad"]
     detail: str = ""
@@ -71,7 +72,9 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
             status.update("starting every server")
             lines += await _servers(fold)
             status.update("proving the sandbox")
-            return lines + await _sandbox(fold, lambda text: status.update(escape(printable(text)))) + _extras(fold)
+            lines += await _sandbox(fold, lambda text: status.update(escape(printable(text))))
+            status.update("measuring what is kept")
+            return lines + await asyncio.to_thread(_kept, fold) + _extras(fold)
 
 
 def _config(fold: Toolfold) -> list[Line]:
@@ -164,6 +167,48 @@ async def _sandbox(fold: Toolfold, log: Callable[[str], None]) -> list[Line]:
         for reason in choice.passed_over
     ]
     return [best, *walls, *tried]
+
+
+def _kept(fold: Toolfold) -> list[Line]:
+    """What is on disk, for how long, and the settings that change it."""
+    from toolfold.session.retention import survey
+
+    rules = fold.settings.retention
+    rows = {
+        "sessions": ("named sessions", rules.sessions, None, "`retention.sessions`"),
+        "runs": (
+            "long outputs of runs without a session",
+            rules.runs,
+            f"{_size(rules.runs_size)} for each caller",
+            "`retention.runs`, `retention.runs_size`",
+        ),
+        "outputs": (
+            "long outputs in sessions",
+            rules.outputs,
+            f"{_size(rules.outputs_size)} in each session",
+            "`retention.outputs`, `retention.outputs_size`",
+        ),
+        "logs": ("logs of servers", rules.logs, _size(rules.logs_size), "`retention.logs`, `retention.logs_size`"),
+    }
+    lines: list[Line] = []
+    for kind, kept in survey(fold.settings.data_dir).items():
+        name, age, limit, settings = rows[kind]
+        until = f"go when unused for {_age(age)}" if age is not None else "stay until they are removed"
+        detail = f"{until}{f', the oldest beyond {limit}' if limit else ''} ({settings})"
+        lines.append(Line(topic="kept", name=f"{kept.count} {name}, {_size(kept.size)}", state="ok", detail=detail))
+    return lines
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:g} {unit}"
+        size = round(size / 1000, 1) if size < 10_000 else round(size / 1000)
+    return f"{size:,g} GB"
+
+
+def _age(seconds: float) -> str:
+    return f"{seconds / 86_400:g} days" if seconds >= 2 * 86_400 else f"{seconds / 3600:g} h"
 
 
 def _extras(fold: Toolfold) -> list[Line]:

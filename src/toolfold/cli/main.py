@@ -20,6 +20,7 @@ COMMANDS = {
     "doctor": "Check config, servers and sandbox, and say what to do.",
     "approve": "Answer programs that wait for a person's approval.",
     "trust": "Show what a project's own config files would start, and allow it.",
+    "audit": "Read the audit log, and prove that it is whole.",
     "demo": "Run six scenarios on embedded servers and measure them.",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 import stat
@@ -32,11 +33,16 @@ def one_line(text: str, longest: int = _LONGEST_TEXT) -> str:
     return clean if len(text) <= longest else f"{clean}…"
 
 
+def nearest(key: str, known: Iterable[str], *, likeness: float = 0.5) -> str:
+    """The known key that `key` most likely means; empty where none is that much alike."""
+    return next(iter(difflib.get_close_matches(key[:60], sorted(known), n=1, cutoff=likeness)), "")
+
+
 def known_key(key: str, known: Iterable[str]) -> str:
     """What to say about an unknown key: the nearest one that exists, or all of them."""
     names = sorted(known)
-    near = difflib.get_close_matches(key[:60], names, n=1, cutoff=0.5)
-    choice = f"`{near[0]}`, the nearest known key" if near else f"one of {', '.join(names)}"
+    near = nearest(key, names)
+    choice = f"`{near}`, the nearest known key" if near else f"one of {', '.join(names)}"
     return f"expected {choice}; this key is ignored"
 
 
@@ -52,6 +58,10 @@ class Problem:
     expected: str
     server: str = ""
     """The server that is left out (or got a default) because of this; empty when it is about a setting."""
+    fatal: bool = False
+    """Whether Toolfold must not start before this is put right: something would be open that is meant to be closed."""
+    line: int = 0
+    """Where in the file, as far as that is known."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "file", one_line(self.file, _LONGEST_PATH))
@@ -59,7 +69,8 @@ class Problem:
         object.__setattr__(self, "server", one_line(self.server))
 
     def __str__(self) -> str:
-        where = ": ".join(part for part in (self.file, self.key) if part)
+        file = f"{self.file}, line {self.line}" if self.line else self.file
+        where = ": ".join(part for part in (file, self.key) if part)
         return f"{where}: {self.expected}" if where else self.expected
 
 
@@ -172,6 +183,22 @@ def _is_table_header(start: str) -> bool:
     """Whether a text that begins with `[` is TOML's `[table]` rather than a JSON array."""
     first = start.splitlines()[0].partition("#")[0].strip()
     return first.startswith("[") and first.endswith("]") and "=" in start and '":' not in first
+
+
+def line_of(data: bytes, key: str) -> int:
+    """The line that a dotted key stands on, or the part of it that is found; 0 where none is. TOML and JSON alike."""
+    text = data.decode("utf-8", "replace")
+    at, name = -1, ""
+    for part in key.split("."):
+        if part.isdigit() and name:
+            # The first table of TOML's array of tables is found by its name, each further one by the next header.
+            header, times = rf"\[\[[^\]\n]*{re.escape(name)}\s*\]\]", int(part)
+        else:
+            name = part
+            header, times = rf"(?<![\w-]){re.escape(name)}(?![\w-])", 1
+        for found in itertools.islice(re.compile(header).finditer(text, at + 1), times):
+            at = found.start()
+    return text.count("\n", 0, at) + 1 if at >= 0 else 0
 
 
 # ---- JSON as editors write it: `//` and `/* */` comments and trailing commas, in one pass over the text

@@ -81,8 +81,9 @@ def load(
 ) -> Loaded:
     """The settings for `source`.
 
-    Raises `ConfigError` when a file that was named cannot be read or parsed. Everything else that is wrong is a
-    `Problem` in the answer, and costs only the server or setting that it is about.
+    Raises `ConfigError` when a file that was named cannot be read or parsed, and when what is wrong would leave open
+    what is meant to be closed (`overlay.STRICT`). Everything else that is wrong is a `Problem` in the answer, and costs
+    only the server or setting that it is about.
     """
     host = Host(cwd=cwd.absolute(), home=home, env=env, platform=platform)
     if isinstance(source, Settings):
@@ -95,6 +96,7 @@ def load(
         files = [_in_memory(source, host)]
     else:
         files = [_named(host.absolute(source), host)]
+    _refuse([problem for file in files for problem in file.problems if problem.fatal])
     # Stable: within one scope, files stay in the order of the table.
     files.sort(key=lambda file: file.scope)
     servers = _settle(files)
@@ -110,6 +112,14 @@ def load(
     )
 
 
+def _refuse(problems: Sequence[Problem]) -> None:
+    """Raise `ConfigError` if there is a problem that must not be started with."""
+    if problems:
+        more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""
+        hint = "Correct it first: otherwise something would be open that is meant to be closed."
+        raise ConfigError(f"{problems[0]}.{more}", hint=hint)
+
+
 def load_here(source: ConfigSource, *, data_dir: Path | None = None, catalog_dirs: Sequence[Path] = ()) -> Loaded:
     """`load` in this process's own surroundings, with a data folder that is ready to be used."""
     here = edge.host()
@@ -123,6 +133,11 @@ def load_here(source: ConfigSource, *, data_dir: Path | None = None, catalog_dir
         platform=here.platform,
     )
     folder, problem = edge.prepare_data_dir(loaded.settings.data_dir)
+    if problem and loaded.settings.audit.enabled:
+        raise ConfigError(
+            f"{problem.partition(' A temporary')[0]} The audit log must be kept there.",
+            hint="Make it writable, or name another one with --data or TOOLFOLD_DATA.",
+        )
     settings = loaded.settings if not problem else loaded.settings.model_copy(update={"data_dir": folder})
     return replace(loaded, settings=settings, data_problem=problem)
 
@@ -187,12 +202,19 @@ class _ConfigFile:
         self.settings = overlay.settings_of(
             reading.settings, reading.blocks, file=self.name, variables=variables, problems=self.problems
         )
+        self.problems = [
+            replace(each, line=documents.line_of(document.data, each.key)) if each.fatal else each
+            for each in self.problems
+        ]
         # A relative path in a file is relative to that file.
         base = source.path.parent if source.path else host.cwd
         if "data_dir" in self.settings:
             self.settings["data_dir"] = host.absolute(self.settings["data_dir"], base)
         if "catalog_dirs" in self.settings:
             self.settings["catalog_dirs"] = tuple(host.absolute(one, base) for one in self.settings["catalog_dirs"])
+        audit = self.settings.get("audit")
+        if audit is not None and audit.head_file is not None:
+            self.settings["audit"] = audit.model_copy(update={"head_file": host.absolute(audit.head_file, base)})
 
     def withhold(self, reading: Reading) -> None:
         """Takes nothing: the file is a project's that no person has allowed."""
@@ -235,7 +257,8 @@ def _find(host: Host) -> tuple[list[_Found], Project | None]:
         except FileNotFoundError:
             continue
         except documents.UnreadableError as error:
-            file.problem("", str(error))
+            # A person's own file may hold what keeps things closed.
+            file.problems.append(Problem(file.name, "", str(error), fatal=place.scope == Scope.OURS_USER))
             found.append(_Found(file, source, None, Reading()))
         else:
             found.append(_Found(file, source, document, place.format.read(document.content, source)))

@@ -1,32 +1,11 @@
-"""What every group of settings is made of: the frozen base, and values with units."""
+"""The base of every group of settings."""
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Any, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-
-_UNITS = {"": 1, "b": 1} | {
-    f"{letter}{ending}": base**power
-    for power, letter in enumerate("kmgt", start=1)
-    for ending, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
-}
-NUMBER_AND_UNIT = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([a-zA-Z]*)\s*")
-
-
-def parse_size(value: Any) -> Any:
-    """`"512MB"`, `"1 GiB"` or a plain number of bytes → bytes; anything else is left for pydantic to refuse."""
-    if not isinstance(value, str):
-        return value
-    match = NUMBER_AND_UNIT.fullmatch(value)
-    if match is None or match[2].lower() not in _UNITS:
-        raise ValueError("expected a size such as 512MB or 1GiB")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
-
-
-Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0, le=2**62)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 
 class Model(BaseModel):
@@ -34,3 +13,14 @@ class Model(BaseModel):
 
     # Inputs stay out of pydantic's error texts: they may be secrets.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def _switched(value: Any) -> Any:
+    """`true` and `false` as a table with `enabled`. A table that does not say is on."""
+    if isinstance(value, bool):
+        return {"enabled": value}
+    return {"enabled": True, **cast("Mapping[str, Any]", value)} if isinstance(value, Mapping) else value
+
+
+switchable = BeforeValidator(_switched)
+"""For a group of settings that can be given as a table, or as just `true` or `false`."""

@@ -9,16 +9,25 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from toolfold.config.documents import Problem, known_key, one_line
+from toolfold.config.documents import Problem, known_key, nearest, one_line
 from toolfold.config.expand import UnsetError, Variables
+from toolfold.config.policy import (
+    ApprovalSettings,
+    ContextSettings,
+    LimitSettings,
+    PolicySettings,
+    ReviewSettings,
+    combined,
+)
+from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, Settings, parse_backend
 
 BLOCK = "mcpCodeExecution"
 BLOCK_NAMES = {
     "enabled": f"{BLOCK}.enabled",
-    "security": f"{BLOCK}.securityLevel",
+    "policy.profile": f"{BLOCK}.securityLevel",
     "privacy": f"{BLOCK}.piiTokenization",
     "audit": f"{BLOCK}.auditLogging",
     "sandbox.backend": f"{BLOCK}.sandboxMode",
@@ -29,13 +38,26 @@ BLOCK_NAMES = {
 }
 """Our settings' names → what the block calls them, for messages."""
 
-_KNOWN = {"": Settings.model_fields.keys() - {"servers"}, "sandbox": SandboxSettings.model_fields.keys()}
-# Kept in the settings when asked for, but nothing acts on these yet, so each is reported.
-_NOT_YET = {
-    "privacy": "not available in this version: personal data is not tokenised",
-    "audit": "not available in this version: no audit log is written",
-    "security": "not available in this version: there is one level, standard, and it is used",
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "sandbox": SandboxSettings,
+    "retention": RetentionSettings,
+    "policy": PolicySettings,
+    "approval": ApprovalSettings,
+    "context": ContextSettings,
+    "review": ReviewSettings,
+    "limits": LimitSettings,
 }
+"""Tables whose keys are settings of their own: each is checked, and given by a file, by itself."""
+_KNOWN = {"": Settings.model_fields.keys() - {"servers"}} | {
+    name: model.model_fields.keys() for name, model in _SECTIONS.items()
+}
+# Kept in the settings when asked for, but nothing acts on these yet, so each is reported.
+_NOT_YET = {"privacy": "not available in this version: personal data is not tokenised"}
+
+STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", f"{BLOCK}.securityLevel")
+"""Settings that keep something closed. An error in one stops the start: its default would leave that open."""
+_TYPES = frozenset({"str", "int", "float", "bool", "none"})
+"""What pydantic names in the place of an error beside the keys."""
 
 Report = Callable[[str, str], None]
 """Takes a key and what was expected there."""
@@ -50,13 +72,21 @@ def settings_of(
     """
 
     def report(key: str, expected: str) -> None:
-        problems.append(Problem(file, key, expected))
+        problems.append(Problem(file, key, expected, fatal=_is_strict(key)))
 
     layers = [_checked(values, variables, report)]
     for block in blocks:
         mapped = _from_block(block, variables, lambda key, text: report(f"{BLOCK}.{key}".rstrip("."), text))
         layers.append(_checked(mapped, variables, lambda key, text: report(BLOCK_NAMES.get(key, key), text)))
     return _flat(layers)
+
+
+def _is_strict(key: str) -> bool:
+    """Whether `key` belongs to a strict setting, or is most likely a misspelling of one."""
+    outer = key.partition(".")[0]
+    if key in STRICT or outer in STRICT:
+        return True
+    return outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.7) in STRICT
 
 
 def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -74,7 +104,7 @@ def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _flat(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for layer in reversed(list(layers)):
-        flat |= layer
+        flat |= {key: combined(key, value, flat[key]) if key in flat else value for key, value in layer.items()}
     return flat
 
 
@@ -83,10 +113,10 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
     for key, value in values.items():
         if key not in _KNOWN[""]:
             report(key, known_key(key, _KNOWN[""]))
-        elif key != "sandbox":
+        elif key not in _SECTIONS:
             _take(found, key, value, variables, report)
         elif not isinstance(value, Mapping):
-            report(key, "expected a table of limits; it is ignored")
+            report(key, "expected a table; it is ignored")
         else:
             for limit, given in cast("Mapping[str, Any]", value).items():
                 if limit in _KNOWN[key]:
@@ -101,19 +131,28 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
 
 def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, report: Report) -> None:
     """Puts `value` into `found` under its dotted name, when it is one that the setting can have."""
+    outer, _, inner = key.partition(".")
     try:
         filled = _expanded(value, variables)
-        outer, _, inner = key.partition(".")
         checked = Settings.model_validate({outer: {inner: filled} if inner else filled}, strict=False)
     except UnsetError as unset:
-        report(key, f"expected {one_line(unset.wanted)}; the default is used")
+        report(key, f"expected {one_line(unset.wanted)}{_instead(key)}")
         return
-    except (ValidationError, RecursionError) as error:
-        text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "expected a plain value"
-        report(key, f"{_continuing(text.removeprefix('Value error, '))}; the default is used")
+    except ValidationError as error:
+        first = error.errors()[0]
+        inside = [str(part) for part in first["loc"][1 + bool(inner) :] if part not in _TYPES]
+        place = ".".join([key, *(part for part in inside if "[" not in part)])
+        report(place, f"{_continuing(first['msg'].removeprefix('Value error, '))}{_instead(key)}")
+        return
+    except RecursionError:
+        report(key, f"expected a plain value{_instead(key)}")
         return
     model: Any = getattr(checked, outer)
     found[key] = getattr(model, inner) if inner else model
+
+
+def _instead(key: str) -> str:
+    return "" if _is_strict(key) else "; the default is used"
 
 
 def _expanded(value: Any, variables: Variables) -> Any:
@@ -135,11 +174,12 @@ def _continuing(text: str) -> str:
 
 # ---- the block `mcpCodeExecution`
 
-_LEVELS = {
-    **dict.fromkeys(("low", "minimal", "relaxed", "permissive"), "low"),
-    **dict.fromkeys(("standard", "medium", "normal", "default", "balanced", "moderate"), "standard"),
-    **dict.fromkeys(("high", "strict", "maximum", "max", "paranoid"), "high"),
+_PROFILES = {
+    **dict.fromkeys(("low", "minimal", "relaxed", "permissive"), "open"),
+    **dict.fromkeys(("standard", "medium", "normal", "default", "balanced", "moderate"), "careful"),
+    **dict.fromkeys(("high", "strict", "maximum", "max", "paranoid"), "strict"),
 }
+"""What `securityLevel` may be → the profile of the policy."""
 _DURATION = re.compile(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|m|)\s*", re.IGNORECASE)
 _PER_UNIT = {"ms": 0.001, "": 0.001, "s": 1.0, "m": 60.0}
 _LIMITS = ("memory", "cpu", "disk")
@@ -181,9 +221,9 @@ def _sandbox_mode(value: object, report: Report) -> dict[str, Any]:
 
 
 def _security_level(value: object, report: Report) -> dict[str, Any]:
-    level = _LEVELS.get(value.strip().lower()) if isinstance(value, str) else None
-    if level is not None:
-        return {"security": level}
+    profile = _PROFILES.get(value.strip().lower()) if isinstance(value, str) else None
+    if profile is not None:
+        return {"policy": {"profile": profile}}
     report("", "expected low, standard or high; this is ignored")
     return {}
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from toolfold.config.model import Model, Seconds, Size
+from toolfold.config.model import Model
+from toolfold.config.units import Seconds, Size
 
 Do = Literal["allow", "ask", "deny"]
 Profile = Literal["open", "careful", "strict", "read_only"]
@@ -105,6 +106,19 @@ class ContextSettings(Model):
     """Pattern of targets → argument → `context.NAME`."""
 
 
+Reaction = Literal["note", "ask", "refuse"]
+
+
+class ReviewSettings(Model):
+    """What the reading of a program leads to, by the risk that it finds. Advice: the sandbox is the boundary."""
+
+    low: Reaction = "note"
+    medium: Reaction = "note"
+    high: Reaction = "note"
+    imports: tuple[str, ...] | None = None
+    """The only modules that a program may import, beside `servers`, `skills` and `toolfold`; None: any."""
+
+
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -135,3 +149,20 @@ class LimitSettings(CallerLimits):
     """Pattern → an estimate of what one call costs; the first pattern that matches counts."""
     callers: dict[str, CallerLimits] = Field(default={})
     """Caller → its own limits, in place of those above."""
+
+
+_PROFILES: tuple[Profile, ...] = ("open", "careful", "strict", "read_only")
+
+
+def combined(setting: str, nearer: Any, farther: Any) -> Any:
+    """What a guard's setting is when two files give it. A project's file can add to a person's own and not weaken it.
+
+    For other settings, the nearer file wins.
+    """
+    if setting == "policy.rules":
+        return (*farther, *nearer)
+    if setting == "policy.profile":
+        return max(nearer, farther, key=_PROFILES.index)
+    if setting.startswith(("limits.", "context.")):
+        return cast("dict[str, Any]", nearer) | farther if isinstance(nearer, dict) else min(nearer, farther)
+    return nearer

@@ -35,6 +35,8 @@ _SHORTEST = 8
 """Characters of a value that is taken for a secret by its looks."""
 _SHORTEST_NAMED = 4
 """Characters of a value that is taken for a secret by its name."""
+_SHORTEST_CUT = 6
+"""Characters of the end of a secret that are masked at the beginning of a text."""
 _LONGEST_WORDS = 24
 _LONGEST_SEGMENT = 40
 
@@ -45,15 +47,17 @@ _NUMBER = re.compile(r"[\d.,:/ +-]+")
 _WORD = r"(?:[A-Za-z]{1,14}|\d{1,8}|[A-Za-z]{1,3}\d{1,3}|\d{1,3}[A-Za-z]{1,3})"
 _WORDS = re.compile(rf"@?{_WORD}(?:[-_./,:;@+ ]{{1,2}}{_WORD})*")
 _SECRET_WORD = re.compile(r"secret|passw|token", re.IGNORECASE)
+# Tried only where a run of letters and digits begins: from every character of a long one it takes quadratic time.
 _RANDOM = re.compile(
-    r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{16,}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{16,}"
+    r"|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 )
 
 # Secrets that no config told us of, known by their form or by what stands before them.
 _USERINFO = re.compile(r"(?<=://)[^/\s@'\"]+(?=@)")
 _KNOWN_FORM = re.compile(
     r"\b(?:(?:sk|pk|rk)[-_][\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[a-z]-[\w-]{10,}"
-    r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?)"
+    r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,1000}\.[\w-]{10,}(?:\.[\w-]*)?)"
 )
 _ANNOUNCED = re.compile(
     r"(\b(?:bearer|basic)\s+|\b[\w-]{0,40}(?:key|token|secret|passw(?:or)?d)[\"']?\s?[=:]\s?[\"']?)([^\s\"',;]{8,})",
@@ -91,10 +95,13 @@ class Redactor:
 
     def _without_cut_ones(self, text: str) -> str:
         """The last words of a server are cut somewhere: what they begin with may be the end of a secret."""
+        beginning = text[:_SHORTEST_CUT]
         for secret in self._long:
-            for length in range(len(secret) - 1, _SHORTEST - 3, -1):
-                if text.startswith(secret[-length:]):
-                    return MASK + text[length:]
+            start = secret.find(beginning, max(1, len(secret) - len(text)))
+            while 0 <= start <= len(secret) - _SHORTEST_CUT:
+                if text.startswith(secret[start:]):
+                    return MASK + text[len(secret) - start :]
+                start = secret.find(beginning, start + 1)
         return text
 
 

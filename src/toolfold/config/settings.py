@@ -8,21 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from toolfold.config import edge
-from toolfold.config.model import NUMBER_AND_UNIT, Model, Seconds, Size
-from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings
+from toolfold.config.audit import AuditSettings
+from toolfold.config.callers import CallerSettings
+from toolfold.config.model import Model, switchable
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
+from toolfold.config.retention import RetentionSettings
+from toolfold.config.units import Cores, Seconds, Size
 
-_CORES = {"": 1.0, "core": 1.0, "cores": 1.0, "cpu": 1.0, "cpus": 1.0, "vcpu": 1.0, "vcpus": 1.0, "m": 0.001}
 _BACKENDS = {"bwrap": "bubblewrap", "docker": "container", "podman": "container"}
-
-
-def parse_cores(value: Any) -> Any:
-    """`"1 core"`, `"2 cores"`, `"500m"` or a plain number → cores; anything else is left for pydantic to refuse."""
-    if not isinstance(value, str):
-        return value
-    match = NUMBER_AND_UNIT.fullmatch(value)
-    if match is None or match[2].lower() not in _CORES:
-        raise ValueError('expected a number of cores such as 1, "2 cores" or "500m"')
-    return float(match[1]) * _CORES[match[2].lower()]
 
 
 def parse_backend(value: Any) -> Any:
@@ -30,7 +23,6 @@ def parse_backend(value: Any) -> Any:
     return _BACKENDS.get(value.strip().lower(), value.strip().lower()) if isinstance(value, str) else value
 
 
-Cores = Annotated[float, BeforeValidator(parse_cores), Field(gt=0, allow_inf_nan=False)]
 Backend = Annotated[Literal["auto", "bubblewrap", "container", "monty"], BeforeValidator(parse_backend)]
 
 
@@ -88,13 +80,6 @@ class SandboxSettings(Model):
     """For the container backend: an image with a Python of its own, in place of the one made from this Python."""
 
 
-class CallerSettings(Model):
-    """Somebody who calls over HTTP with a token of their own. Sessions of different callers never meet."""
-
-    token_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """The token's SHA-256 in hex; the token itself is kept by the caller alone."""
-
-
 class Settings(Model):
     servers: dict[str, ServerConfig] = Field(default={})
     sandbox: SandboxSettings = SandboxSettings()
@@ -112,17 +97,18 @@ class Settings(Model):
     """Runs without a session that may be under way at once; more wait in line."""
     run_queue: int = Field(default=256, ge=0)
     """Runs that may wait in that line; more are refused."""
+    retention: RetentionSettings = RetentionSettings()
     check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
-    security: Literal["low", "standard", "high"] = "standard"
-    """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
     callers: dict[str, CallerSettings] = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
     policy: PolicySettings = PolicySettings()
     approval: ApprovalSettings = ApprovalSettings()
     context: ContextSettings = ContextSettings()
+    review: ReviewSettings = ReviewSettings()
     limits: LimitSettings = LimitSettings()
     privacy: bool = False
-    audit: bool = False
+    audit: Annotated[AuditSettings, switchable] = AuditSettings()
+    """The audit log; `true` and `false` are short for a table with `enabled`."""

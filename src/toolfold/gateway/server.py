@@ -50,7 +50,7 @@ def make_server(
         try:
             match params.name:
                 case "search_tools":
-                    return _text(await _search(fold, arguments))
+                    return _text(await _search(fold, caller(ctx), arguments))
                 case "run_code":
                     return await _run(runs, ctx, params, default_session)
                 case other:
@@ -74,13 +74,13 @@ def make_server(
     return server
 
 
-async def _search(fold: Toolfold, arguments: dict[str, Any]) -> str:
+async def _search(fold: Toolfold, asker: str, arguments: dict[str, Any]) -> str:
     query = _string(arguments, "query", "")
     detail = _string(arguments, "detail", "with_description")
     limit = arguments.get("limit")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         raise ToolfoldError(f"`limit` must be a whole number, not {type(limit).__name__}.")
-    answer = await fold.search(query, detail=cast("Detail", detail), limit=limit)
+    answer = await fold.search(query, detail=cast("Detail", detail), limit=limit, caller=asker)
     return answer.text
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from toolfold.catalog.entries import Scope
 from toolfold.config.settings import Settings
+from toolfold.definitions import ToolDefinition
 from toolfold.guards.approval import Approvals
 from toolfold.guards.arguments import CheckArguments
+from toolfold.guards.audit import Audit
+from toolfold.guards.context import RunContext
+from toolfold.guards.events import RunResult
 from toolfold.guards.guard import Guard, Own, Proceed, stack
+from toolfold.guards.inject import Inject
 from toolfold.guards.limits import Count, Slots
-from toolfold.guards.permission import Permission
+from toolfold.guards.permission import Permission, denial
 from toolfold.guards.policy import Policy
 from toolfold.guards.record import Record
+from toolfold.guards.usage import Limits, Usage
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
 
@@ -24,22 +30,41 @@ class Chain:
         self._limits = settings.sandbox
         self._own = [Own(guard) for guard in own]
         self._validators = validators
+        self._inject = Inject(settings.context)
         self._policy = Policy(settings.policy)
         self._approvals = Approvals(settings.approval)
+        self._usage = Usage(settings.limits)
+        self._audit = Audit(settings) if settings.audit.enabled else None
+
+    async def close(self) -> None:
+        if self._audit is not None:
+            await self._audit.close()
+
+    async def recorded(self, code: str, run: RunContext, work: Callable[[], Awaitable[RunResult]]) -> RunResult:
+        """`work`, which is a whole run, in the audit log where there is one. A run is refused if it cannot be."""
+        return await (work() if self._audit is None else self._audit.run(code, run, work))
 
     def scope(self, caller: str) -> Scope:
         """What a caller may know of."""
         return self._policy.scope(caller)
+
+    def denial(self, caller: str, tool: ToolDefinition) -> str:
+        """Why a caller may not call a tool whatever the arguments; empty if it may."""
+        decision = self._policy.denial(caller, tool)
+        return f"{denial(f'{tool.server}.{tool.name}', decision)}" if decision is not None else ""
 
     def for_run(self, upstream: Proceed, record: Record, replies: ReplyBudget) -> Proceed:
         """One run's way to the upstreams. Nothing rewrites a call below the line that decides on it."""
         guards: list[Guard] = [
             record,  # outermost: a refused call is recorded too, with the arguments that the program wrote
             Count(self._limits.tool_calls),  # before anything that costs: a flood is refused cheaply
+            *([self._audit] if self._audit is not None else []),  # what is refused below is in the log; a flood is not
             *self._own,  # may refuse, rewrite and ask, and what they wrote is checked below
-            # Restoring private values and injecting context values belong here: they write arguments.
+            # Restoring private values belongs here: it writes arguments.
+            self._inject,  # writes arguments too: what it fills in is checked, decided on and shown like the rest
             CheckArguments(self._validators),  # the arguments as they will be sent; nothing below changes them
             Permission(self._policy, self._approvals.approve),  # on exactly what will be sent, as a person is shown it
+            Limits(self._usage),  # counts what is really sent: what was refused above costs nothing
             Slots(self._limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot
         ]
         return stack(guards, upstream)

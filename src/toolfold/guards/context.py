@@ -41,7 +41,7 @@ class Deadline:
 
     @property
     def remaining(self) -> float:
-        """Seconds until it fires if nobody pauses it any more; never negative."""
+        """Seconds until it fires unless it is paused again; never negative."""
         self._count()
         return max(0.0, self._left)
 
@@ -100,6 +100,14 @@ class Deadline:
                 timer.reschedule(when)
 
 
+@dataclass
+class RunNotes:
+    """What was found out about one run on its way, for the record of it."""
+
+    review: str = ""
+    """What the review said of the program: `passed`, `refused` or `off`, with reasons where it has some."""
+
+
 @dataclass(frozen=True)
 class RunContext:
     """One run. Guards find it at `call.run`."""
@@ -113,7 +121,8 @@ class RunContext:
     """What the host application gave with the run (`context=`): for example the user's id."""
     on_event: Callable[[Event], None] | None = None
     asker: Ask | None = None
-    """How a person is asked; None where there is nobody to ask."""
+    """How a person is asked; None where no person can be asked."""
+    notes: RunNotes = field(default_factory=RunNotes, compare=False, repr=False)
     code: str = field(default="", repr=False)
     """The program."""
     answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)
@@ -128,7 +137,7 @@ class RunContext:
                 _log.exception("a listener failed on %s", type(event).__name__)
 
     async def ask(self, question: Question) -> Reply:
-        """Ask the person responsible for this run; its clock stands still meanwhile. With nobody to ask it is "no"."""
+        """Ask the person responsible for this run; its clock stands still meanwhile. "no" where no one can be asked."""
         return (await self.replied(question)).reply
 
     async def replied(self, question: Question) -> Replied:

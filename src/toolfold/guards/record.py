@@ -1,4 +1,4 @@
-"""Every call is recorded, with how it ended, and told to whoever listens to the run."""
+"""Every call is recorded, with how it ended, and reported as events of the run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Record:
                 kind=call.kind,
                 server=call.server,
                 tool=call.name,
-                arguments=call.arguments if _is_small(call.arguments) else None,
+                arguments=call.arguments if is_small(call.arguments) else None,
                 ok=not error,
                 ms=round((time.perf_counter() - begun) * 1000, 3),
                 error=error[:_ERROR_CHARS],
@@ -61,7 +61,7 @@ class Record:
                 call.run.emit(record)
 
 
-def _is_small(arguments: dict[str, Any]) -> bool:
+def is_small(arguments: Any) -> bool:
     """Whether so little is in them that ten thousand of their kind may be kept."""
     pending: list[Any] = [arguments]
     values = chars = 0

@@ -94,7 +94,7 @@ class Pool:
         self._later(None)
         for waiter in self._line:
             if not waiter.done():
-                waiter.set_exception(SandboxUnavailable("Toolfold is shutting down."))
+                waiter.set_exception(shutting_down())
         self._line.clear()
         await self.drain()
         with contextlib.suppress(TimeoutError):
@@ -120,6 +120,8 @@ class Pool:
 
     async def take(self) -> Sandbox:
         """A sandbox nobody has used, with an empty home of its own."""
+        if not self._open:
+            raise shutting_down()
         self.statistics.taken += 1
         if self._warm and not self._line:
             sandbox = self._warm.popleft()
@@ -145,6 +147,8 @@ class Pool:
 
     async def start_in(self, home: SessionHome) -> Sandbox:
         """A sandbox around a home that exists already: a session that comes back."""
+        if not self._open:
+            raise shutting_down()
         starting = asyncio.create_task(self._start(home, empty=False))
         try:
             return await asyncio.shield(starting)
@@ -298,6 +302,10 @@ class Pool:
         self.statistics.warm = len(self._warm)
         self.statistics.starting = len(self._starting)
         self.statistics.waiting = len(self._line)
+
+
+def shutting_down() -> SandboxUnavailable:
+    return SandboxUnavailable("Toolfold is shutting down.")
 
 
 def _explained(error: ToolfoldError | OSError) -> ToolfoldError:

@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
-from toolfold.sandbox.pool import Pool
+from toolfold.sandbox.pool import Pool, shutting_down
 
 _MOST_POOLS = 16
 """Callers whose sandboxes are kept ready; that of the one who was idle for longest is closed first."""
@@ -19,12 +19,15 @@ class Pools:
         self._make = make
         self._pools: OrderedDict[str, Pool] = OrderedDict()
         self._lock = asyncio.Lock()
+        self._open = True
 
     async def __aenter__(self) -> Pools:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        pools, self._pools = self._pools, OrderedDict()
+        self._open = False
+        async with self._lock:
+            pools, self._pools = self._pools, OrderedDict()
         await asyncio.gather(*(pool.__aexit__(*exc) for pool in pools.values()))
 
     async def of(self, owner: str) -> Pool:
@@ -34,6 +37,8 @@ class Pools:
             self._pools.move_to_end(owner)
             return pool
         async with self._lock:
+            if not self._open:
+                raise shutting_down()
             if owner not in self._pools:
                 await self._make_space()
                 self._pools[owner] = await self._make(owner).__aenter__()

@@ -46,6 +46,14 @@ class Held:
     deepest: int = 0
 
 
+def measured(home: SessionHome) -> Held:
+    """What a home holds now, up to a million files."""
+    counted = _Count(Held(1 << 62, 1_000_000))
+    for folder in (home.workspace, home.skills):
+        counted.folder(folder)
+    return Held(counted.bytes, counted.files, counted.deepest)
+
+
 class Quota:
     """One home's. Only growth is refused: a home that is too large already can still be emptied.
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from toolfold.config.settings import SandboxSettings
@@ -88,10 +88,18 @@ class Sandbox(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=_UNREAD_REPLIES)
         self._transport = transport
 
-    async def run(self, code: str, host: Host, limit: Deadline | float, replies: ReplyBudget | None = None) -> Done:
+    async def run(
+        self,
+        code: str,
+        host: Host,
+        limit: Deadline | float,
+        replies: ReplyBudget | None = None,
+        context: Mapping[str, str] | None = None,
+    ) -> Done:
         """Run one program to its end. What goes wrong ends the sandbox and raises; the program's own error does not.
 
-        `limit` is the run's own clock, or seconds from now; `replies` is what the host fetches within.
+        `limit` is the run's own clock, or seconds from now; `replies` is what the host fetches within; `context` is
+        what the program reads as `toolfold.context`.
         """
         deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
         assert self.alive
@@ -103,7 +111,10 @@ class Sandbox(asyncio.BufferedProtocol):
             raise self._failure or SandboxDied("the sandbox has ended.")
         run = self._run = Run(host, self._loop.create_future(), replies or ReplyBudget())
         # Half of a character pair cannot be sent, and is no program anyway. Sent before it wakes: it wakes only once.
-        self._transport.write(encode({"t": "run", "code": code.encode("utf-8", "replace").decode()}))
+        order: dict[str, Any] = {"t": "run", "code": _sendable(code)}
+        if context:
+            order["context"] = {_sendable(name): _sendable(value) for name, value in context.items()}
+        self._transport.write(encode(order))
         self._watch.begin(deadline.remaining)
         try:
             async with deadline.enforced(f"The program was stopped after {deadline.seconds:g} s."):
@@ -344,6 +355,10 @@ class Sandbox(asyncio.BufferedProtocol):
             if not data:
                 return
             self._take_output(data)
+
+
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _died(ending: str, said: str) -> SandboxDied:

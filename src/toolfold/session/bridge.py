@@ -158,7 +158,7 @@ class Bridge:
                 messages = await fleet.get_prompt(call.server, call.name, call.arguments)
                 return ToolResult(structured=messages, has_structured=True)
             case "tool":
-                # Asked for only where somebody listens: each report is a message that both sides have to handle.
+                # Asked for only where the run has a listener: each report is a message that both sides have to handle.
                 on_progress = partial(self._progressed, call) if self._run.on_event is not None else None
                 result = await fleet.call(call.server, call.name, call.arguments, on_progress=on_progress)
                 self._world.catalog.roster.used(call.server)

@@ -1,12 +1,15 @@
 """Folders of sessions on disk. A pooled sandbox is born with an empty one, which a new session adopts.
 
-    sessions/<id>/       a named session's; lives until it is removed
+    sessions/<id>/       a session's; lives until it is removed or expires (`retention.py`)
         session.json     whose it is, and which variables its last run left
         workspace/       the two that the program sees
         skills/
     homes/<process>/     those without a name; they end with the process that made them, however it ends
 
 An `<id>` follows from caller and name but tells neither, since a program could read it in its mount table.
+
+Several processes may use one data folder. A session that is in use is held by a shared lock on its folder, which no
+program can reach, and is removed only under an exclusive one. The folder's modification time is its last use.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
+import time
 import uuid
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import msgspec
@@ -24,79 +30,195 @@ from toolfold.sandbox.protocol import SessionHome
 from toolfold.session.removal import remove_tree
 
 _STATE = "session.json"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OF_A_RUN = re.compile(r"run-[0-9a-f]{8}")
+_TRIES = 50
+_PAUSE = 0.001
+"""A home that expires is locked for microseconds. Nothing waits for it for longer than this many tries."""
+_UNLOCKED_FOR = 60.0
+"""Seconds after which a folder of a process without its lock was left by one that was killed as it began."""
 
 
 class SessionState(msgspec.Struct, frozen=True):
-    """What is known of a named session across processes."""
+    """What is known of a session across processes."""
 
     caller: str
     name: str
     variables: list[str] = []
 
+    @property
+    def is_nameless(self) -> bool:
+        """Whether it only keeps the output of a run without a session."""
+        return _OF_A_RUN.fullmatch(self.name) is not None
+
 
 class SessionHomes:
-    """Named homes live until they are removed; nameless ones end with this process, even if it is killed."""
+    """Homes of sessions stay until they are removed; the others end with this process, even if it is killed."""
 
     def __init__(self, data_dir: Path) -> None:
         self._named = data_dir / "sessions"
-        nameless = data_dir / "homes"
+        self._nameless = data_dir / "homes"
         self._named.mkdir(parents=True, exist_ok=True)
-        nameless.mkdir(parents=True, exist_ok=True)
-        _sweep(nameless)
-        self._own = nameless / uuid.uuid4().hex[:12]
-        self._own.mkdir()
-        # The lock is what says "in use"; the kernel drops it when this process ends, however it ends.
-        self._lock = os.open(self._own / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._nameless.mkdir(parents=True, exist_ok=True)
+        self.remove_left()
+        self._own, self._lock = _own_folder(self._nameless)
+        self._held: dict[Path, int] = {}
 
     def new(self) -> SessionHome:
         return _furnish(self._own / uuid.uuid4().hex[:12])
 
     def named(self, caller: str, session: str) -> SessionHome | None:
-        """The home of a session that exists already."""
+        """The home of a session that exists already, held until `release`."""
         path = self._path(caller, session)
-        return _furnish(path) if path.is_dir() else None
+        return _furnish(path) if self._hold(path) else None
 
     def adopt(self, home: SessionHome, caller: str, session: str) -> SessionHome | None:
-        """Give a nameless home a name; None when another process has just taken that name.
+        """Give a nameless home a name and hold it; None when another process has just taken that name.
 
         What is mounted stays mounted: a rename moves the name, not the folder.
         """
-        path = self._path(caller, session)
         self.remember(home, SessionState(caller, session))
         try:
-            home.path.rename(path)
+            return self._settle(home, caller, session)
         except OSError:
-            if path.is_dir():
+            if self._path(caller, session).is_dir():
                 return None
             raise
-        return SessionHome(path)
+
+    def for_output(self, caller: str, session: str) -> SessionHome:
+        """A new home that keeps the output of a run without a session, held until `release`."""
+        home = self.new()
+        # Its name says that it expires, so there is none without the note.
+        self._note(home, SessionState(caller, session))
+        return self._settle(home, caller, session)
+
+    def release(self, home: SessionHome) -> None:
+        """The session is not in use any more; its last use was now."""
+        held = self._held.pop(home.path, None)
+        if held is not None:
+            with contextlib.suppress(OSError):
+                os.utime(held)
+            os.close(held)
+
+    def drop(self, home: SessionHome) -> None:
+        """Remove a held home that turned out to be of no use."""
+        self.release(home)
+        remove_tree(home.path)
 
     def remember(self, home: SessionHome, state: SessionState) -> None:
         """Keep what the next process should know. A disk that is full costs the note, not the run."""
         with contextlib.suppress(OSError):
-            temporary = home.path / f"{_STATE}.{os.getpid()}"
-            temporary.write_bytes(msgspec.json.encode(state))
-            temporary.replace(home.path / _STATE)
-
-    def state(self, home: SessionHome) -> SessionState | None:
-        try:
-            return msgspec.json.decode((home.path / _STATE).read_bytes(), type=SessionState)
-        except (OSError, msgspec.MsgspecError):
-            return None
+            self._note(home, state)
 
     def remove(self, home: SessionHome) -> None:
-        """Remove a nameless home; a named one stays."""
+        """Remove a nameless home; that of a session stays."""
         if home.path.parent == self._own:
             remove_tree(home.path)
 
+    def expire(self, home: SessionHome, used: int) -> bool:
+        """Remove a session's home, unless it is in use or its last use was after `used` (in ns). Whether it is gone."""
+        target = self._own / uuid.uuid4().hex[:12]
+        try:
+            with self.unused(home, used):
+                home.path.rename(target)
+        except OSError:
+            return False
+        return remove_tree(target)
+
+    @contextlib.contextmanager
+    def unused(self, home: SessionHome, used: int) -> Generator[None]:
+        """Keep a session from being used for a moment. Raises OSError when it is in use, or was since `used`."""
+        folder = os.open(home.path, _FOLDER)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(folder).st_mtime_ns != used or not _is_same(home.path, folder):
+                raise BlockingIOError
+            yield
+        finally:
+            os.close(folder)
+
+    def remove_left(self) -> None:
+        """Remove what killed processes left."""
+        for path in self._nameless.iterdir():
+            try:
+                lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime > _UNLOCKED_FOR:
+                        path.rmdir()
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            else:
+                remove_tree(path)
+            finally:
+                os.close(lock)
+
     def close(self) -> None:
+        for held in self._held.values():
+            os.close(held)
+        self._held.clear()
         remove_tree(self._own)
         os.close(self._lock)
+
+    def _settle(self, home: SessionHome, caller: str, session: str) -> SessionHome:
+        path = self._path(caller, session)
+        home.path.rename(path)
+        self._hold(path)
+        return SessionHome(path)
+
+    def _hold(self, path: Path) -> bool:
+        """Whether the folder exists; it does not expire before `release`."""
+        if path in self._held:
+            return path.is_dir()
+        for _ in range(_TRIES):
+            try:
+                folder = os.open(path, _FOLDER)
+            except FileNotFoundError:
+                return False
+            try:
+                fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                os.utime(folder)
+            except BlockingIOError:
+                os.close(folder)
+                time.sleep(_PAUSE)
+                continue
+            except OSError:
+                # Some network file systems cannot lock folders, so nothing expires there either.
+                os.close(folder)
+                return True
+            if _is_same(path, folder):
+                self._held[path] = folder
+                return True
+            os.close(folder)
+        return path.is_dir()
+
+    def _note(self, home: SessionHome, state: SessionState) -> None:
+        temporary = home.path / f"{_STATE}.{os.getpid()}"
+        temporary.write_bytes(msgspec.json.encode(state))
+        temporary.replace(home.path / _STATE)
 
     def _path(self, caller: str, session: str) -> Path:
         """Two sessions never share a folder, and no name leads out of it."""
         return self._named / hashlib.sha256(f"{caller}\0{session}".encode("utf-8", "replace")).hexdigest()[:24]
+
+
+def homes_in(data_dir: Path) -> Iterator[tuple[SessionHome, os.stat_result]]:
+    """Every session's home, with the status of its folder."""
+    with contextlib.suppress(OSError), os.scandir(data_dir / "sessions") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    yield SessionHome(Path(entry.path)), entry.stat(follow_symlinks=False)
+
+
+def state_of(home: SessionHome) -> SessionState | None:
+    try:
+        return msgspec.json.decode((home.path / _STATE).read_bytes(), type=SessionState)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def _furnish(path: Path) -> SessionHome:
@@ -106,18 +228,23 @@ def _furnish(path: Path) -> SessionHome:
     return home
 
 
-def _sweep(nameless: Path) -> None:
-    """Remove what killed processes left."""
-    for path in nameless.iterdir():
-        try:
-            lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
+def _own_folder(nameless: Path) -> tuple[Path, int]:
+    """A new folder for this process, and the lock that says "in use": the kernel drops it when the process ends."""
+    while True:
+        path = nameless / uuid.uuid4().hex[:12]
+        path.mkdir()
+        lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        # Another process may have found the lock free before we took it, and removes the folder.
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        else:
-            remove_tree(path)
-        finally:
-            os.close(lock)
+            if _is_same(path / "lock", lock):
+                return path, lock
+        os.close(lock)
+
+
+def _is_same(path: Path, descriptor: int) -> bool:
+    """Whether `path` still is what was opened."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except OSError:
+        return False

@@ -5,19 +5,27 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import re
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 
 OUTPUTS = "outputs"
+OUTPUT_NAME = re.compile(r"[0-9a-f]{6}-\d+\.txt")
+"""Which of the files there are ours: the process and the run, as `Sessions` names them."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class OutputRecorder:
-    """Collects bytes as they come. Nothing is kept twice; over the budget they go to a file in the workspace."""
+    """Collects bytes as they come. Nothing is kept twice; over the budget they go to a file in the workspace.
 
-    def __init__(self, workspace: Path, name: str, budget: int, on_text: Callable[[str], None] | None) -> None:
+    `workspace` is asked for only then.
+    """
+
+    def __init__(
+        self, workspace: Callable[[], Path], name: str, budget: int, on_text: Callable[[str], None] | None
+    ) -> None:
         self._workspace = workspace
         self._name = name
         self._budget = budget
@@ -76,7 +84,7 @@ class OutputRecorder:
             return
         try:
             if self._file is None:
-                self._file = _create(self._workspace, self._name)
+                self._file = _create(self._workspace(), self._name)
                 # A run that is cancelled never finishes its output.
                 self._closing = weakref.finalize(self, os.close, self._file)
             _write_all(self._file, text.encode("utf-8", "replace"))
@@ -86,7 +94,7 @@ class OutputRecorder:
 
 
 def within(text: str, budget: int) -> str:
-    """A text that nobody keeps elsewhere, cut in the middle when it is over the budget."""
+    """A text that is kept nowhere else, cut in the middle when it is over the budget."""
     if len(text) <= budget:
         return text
     half = budget // 2

@@ -14,11 +14,12 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
 from toolfold.config.settings import Settings
-from toolfold.errors import LimitExceeded, SandboxDied
+from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.guards.context import LOCAL_CALLER, RunContext
 from toolfold.guards.events import Output, RunError, RunResult
 from toolfold.sandbox.frames import Done
@@ -27,7 +28,7 @@ from toolfold.sandbox.pools import Pools
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.bridge import Bridge
-from toolfold.session.homes import SessionHomes, SessionState
+from toolfold.session.homes import SessionHomes, SessionState, state_of
 from toolfold.session.output import OutputRecorder, within
 
 MakeBridge = Callable[[RunContext, OutputRecorder], Bridge]
@@ -111,18 +112,23 @@ class Sessions:
             async with run.deadline.enforced(_not_started(run, "no sandbox was ready")):
                 pool = await self._pools.of(_owner(run.caller))
                 sandbox = await pool.take()
-            keep = False
+            name = f"run-{secrets.token_hex(4)}"
+            kept: list[SessionHome] = []
+
+            def workspace() -> Path:
+                # What is cut must stay readable, and only that: the next run finds it in a session of this name.
+                kept.append(self._homes.for_output(run.caller, name))
+                return kept[0].workspace
+
+            has_output = False
             try:
-                result, _ = await self._run_in(sandbox, code, run)
-                if result.output_file is not None:
-                    # What was cut must stay readable: the home gets a name that the next run can use.
-                    name = f"run-{secrets.token_hex(4)}"
-                    home = self._homes.adopt(sandbox.home, run.caller, name)
-                    keep = home is not None
-                    result = _renamed(result, name)
-                return result
+                result, _ = await self._run_in(sandbox, code, run, workspace)
+                has_output = result.output_file is not None
+                return _renamed(result, name) if has_output else result
             finally:
-                pool.discard(sandbox, keep_home=keep)
+                pool.discard(sandbox)
+                for home in kept:
+                    self._homes.release(home) if has_output else self._homes.drop(home)
 
     @contextlib.asynccontextmanager
     async def _fresh_slot(self, run: RunContext) -> AsyncGenerator[None]:
@@ -170,7 +176,8 @@ class Sessions:
                 session.sandbox = await self._admit(session)
         notice, session.lost = session.lost, ""
         try:
-            result, done = await self._run_in(session.sandbox, code, run, session)
+            home = session.sandbox.home
+            result, done = await self._run_in(session.sandbox, code, run, lambda: home.workspace)
         except BaseException:
             self._lose(session, "its last run was cancelled")
             raise
@@ -194,7 +201,12 @@ class Sessions:
                 else:
                     await self._run_ended.wait()
             # From here on it counts: the place is taken before the sandbox is there.
-            return await self._open(session)
+            try:
+                return await self._open(session)
+            except BaseException:
+                if session.home is not None:
+                    self._homes.release(session.home)
+                raise
 
     def _live(self, but: _Session) -> int:
         return sum(other.sandbox is not None for other in self._sessions.values() if other is not but)
@@ -203,14 +215,21 @@ class Sessions:
         """A new session adopts the home of the sandbox that it is given."""
         caller, name = session.key
         session.pool = pool = await self._pools.of(_owner(caller))
-        if session.home is None and session.is_kept:
-            session.home = self._homes.named(caller, name)
-            self._recall(session)
+        if session.is_kept:
+            had, session.home = session.home, self._homes.named(caller, name)
+            if had is None:
+                self._recall(session)
+            elif session.home is None:
+                session.lost = f"Session {name!r} has expired: its variables and files are gone."
         if session.home is not None:
             return await pool.start_in(session.home)
         sandbox = await pool.take()
         if session.is_kept:
-            home = self._homes.adopt(sandbox.home, caller, name)
+            try:
+                home = self._homes.adopt(sandbox.home, caller, name)
+            except OSError as error:
+                pool.discard(sandbox)
+                raise SandboxUnavailable(f"The session could not be made: {error.strerror}.") from None
             if home is None:
                 # Another process has just made a session of this name: its files are the session's files.
                 pool.discard(sandbox)
@@ -222,22 +241,20 @@ class Sessions:
         return sandbox
 
     async def _run_in(
-        self, sandbox: Sandbox, code: str, run: RunContext, session: _Session | None = None
+        self, sandbox: Sandbox, code: str, run: RunContext, workspace: Callable[[], Path]
     ) -> tuple[RunResult, Done | None]:
         name = f"{self._run_tag}-{next(self._numbers)}.txt"
 
         def on_text(text: str) -> None:
             run.emit(Output(text))
 
-        output = OutputRecorder(
-            sandbox.home.workspace, name, self._settings.output_chars, on_text if run.on_event else None
-        )
+        output = OutputRecorder(workspace, name, self._settings.output_chars, on_text if run.on_event else None)
         bridge = self._make_bridge(run, output)
         begun = time.perf_counter()
         done: Done | None = None
         error: RunError | None = None
         try:
-            done = await sandbox.run(code, bridge, run.deadline, bridge.replies)
+            done = await sandbox.run(code, bridge, run.deadline, bridge.replies, run.values)
             if done.error:
                 error = _program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
@@ -268,7 +285,7 @@ class Sessions:
 
     def _recall(self, session: _Session) -> None:
         """What an earlier process left of it."""
-        state = self._homes.state(session.home) if session.home is not None else None
+        state = state_of(session.home) if session.home is not None else None
         if state is not None and not session.lost:
             session.variables = session.noted = state.variables
             self._lose(session, "Toolfold was restarted")
@@ -278,6 +295,8 @@ class Sessions:
         if session.sandbox is not None and session.pool is not None:
             session.pool.discard(session.sandbox, keep_home=True)
             session.sandbox = None
+            if session.home is not None:
+                self._homes.release(session.home)
         if session.variables:
             names = ", ".join(session.variables[:8]) + (", …" if len(session.variables) > 8 else "")
             what = f"Session {session.name!r} was" if session.is_kept else "The session was"

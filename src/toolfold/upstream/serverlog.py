@@ -20,7 +20,7 @@ DOCTOR = "`toolfold doctor` names its log and its config file."
 _MORE = 4_000
 """Characters beyond those that are shown in which a secret may begin or end."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\x1b\[[0-9;?]*[A-Za-z]")
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def readable(text: str, limit: int) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import selectors
@@ -127,6 +128,8 @@ class Log:
         self.fd = -1
         with contextlib.suppress(OSError):
             self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # A log that is in use does not expire.
+            fcntl.flock(self.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def write(self, data: bytes) -> None:
         self.tail = (self.tail + data)[-TAIL_BYTES:]

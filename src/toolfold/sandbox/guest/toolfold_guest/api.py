@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import frames
 from .channel import ApprovalDenied, PolicyDenied, ToolError, call_tool, channel, open_channel, program_line
+from .context import context
 from .results import File, Media, part_value, to_value, usage
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = [
     "SearchResults",
     "ToolError",
     "call_mcp_tool",
+    "context",
     "get_client",
     "get_prompt",
     "open_channel",

@@ -1,0 +1,316 @@
+"""The audit log: an append-only, hash-chained SQLite file that several gateways can write at once.
+
+One thread writes. Whatever waits when it is ready is one transaction, so concurrent calls share its cost. In WAL mode a
+committed record survives the end of the process, however it ends; with `fsync` it survives a power cut as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from toolfold.config.audit import AuditSettings
+from toolfold.config.retention import RetentionSettings
+from toolfold.errors import AuditUnavailable
+from toolfold.telemetry.audit_records import GENESIS, Checkpoint, Cut, Head, Record, chained, encode, now
+
+FILE = "audit.db"
+"""Its name in the data folder."""
+_BUSY_TIMEOUT = 10.0
+"""Seconds that a transaction waits for another gateway's."""
+_MOST_AT_ONCE = 1000
+_RETENTION_INTERVAL = 600.0
+_DROPPED_AT_ONCE = 10_000
+"""Records that one transaction drops; other gateways write between two of them."""
+_CLOSING_TIMEOUT = 30.0
+_SCHEMA = "CREATE TABLE IF NOT EXISTS records (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL)"
+_log = logging.getLogger("toolfold")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A record to write, or None to wait for those before it."""
+
+    body: bytes | None
+    written: asyncio.Future[None] | None = None
+    """Resolved when everything up to here is stored. Without one, the record is kept until it can be stored."""
+
+
+class AuditLog:
+    """One per gateway. The file is made, and the thread started, at the first record."""
+
+    def __init__(self, data_dir: Path, settings: AuditSettings, retention: RetentionSettings) -> None:
+        self.path = data_dir / FILE
+        self._settings = settings
+        self._retention = retention
+        self._queue: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    async def append(self, record: Record) -> None:
+        """Return when `record`, and every one added before it, is stored. Raises `AuditUnavailable`: it is not."""
+        await self._put(encode(record))
+
+    def add(self, record: Record) -> None:
+        """Store `record` soon, after all that were added before it."""
+        self._started().put(_Pending(encode(record)))
+
+    async def flush(self) -> None:
+        """Return when everything added so far is stored; raises `AuditUnavailable`."""
+        await self._put(None)
+
+    async def _put(self, body: bytes | None) -> None:
+        written = asyncio.get_running_loop().create_future()
+        self._started().put(_Pending(body, written))
+        await written
+
+    def _started(self) -> queue.SimpleQueue[_Pending | None]:
+        if self._thread is None:
+            writer = _Writer(self.path, self._settings, self._retention, self._queue)
+            self._thread = threading.Thread(target=writer.run, name="audit", daemon=True)
+            self._thread.start()
+        return self._queue
+
+    def close(self) -> None:
+        """Store what was added, and end. Bounded."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(_CLOSING_TIMEOUT)
+            self._thread = None
+
+
+class _Writer:
+    """Everything that the writing thread does."""
+
+    def __init__(
+        self,
+        path: Path,
+        settings: AuditSettings,
+        retention: RetentionSettings,
+        records: queue.SimpleQueue[_Pending | None],
+    ) -> None:
+        self._path = path
+        self._settings = settings
+        self._retention = retention
+        self._queue = records
+        self._connection: sqlite3.Connection | None = None
+        self._inode = 0
+        self._last = Head(0, GENESIS)
+        """The newest record that this gateway has written."""
+        self._told = Head(0, GENESIS)
+        self._tell_at = time.monotonic() + settings.head_interval
+        self._retain_at = 0.0
+
+    def run(self) -> None:
+        kept: list[_Pending] = []
+        going_on = True
+        while going_on or kept:
+            batch = [*kept, *self._next()] if going_on else kept
+            going_on = going_on and None not in batch
+            pending = [each for each in batch if each is not None]
+            error = self._attempt(lambda pending=pending: self._write(pending))
+            _resolve(pending, error)
+            # A record without a future is about something that has happened: it waits for a better moment.
+            kept = [each for each in pending if each.written is None] if error is not None else []
+            if error is None:
+                problem = self._attempt(self._maintain)
+                if problem is not None:
+                    _log.warning("audit: %s", problem)
+            elif not going_on:
+                _log.error("audit: %d records could not be stored: %s", len(kept), error)
+                break
+        self._attempt(self._tell_head)
+        self._disconnect()
+
+    def _next(self) -> list[_Pending | None]:
+        """What is waiting, after waiting for the first."""
+        found = [self._queue.get()]
+        with contextlib.suppress(queue.Empty):
+            while found[-1] is not None and len(found) < _MOST_AT_ONCE:
+                found.append(self._queue.get_nowait())
+        return found
+
+    def _attempt(self, work: Callable[[], None]) -> Exception | None:
+        try:
+            work()
+        except Exception as error:
+            # Whatever it is, the thread goes on, and begins with a new connection.
+            self._disconnect()
+            return error
+        return None
+
+    def _write(self, pending: list[_Pending]) -> None:
+        bodies = [each.body for each in pending if each.body is not None]
+        if not bodies:
+            return
+        with self._transaction() as connection:
+            head = newest(connection)
+            if self._is_cut(connection, head):
+                _log.error("audit: records up to %d are missing or changed in %s", self._last.seq, self._path)
+                bodies.insert(0, encode(Cut(expected=self._last.seq, hash=self._last.hash.hex())))
+            head = _insert(connection, head, bodies)
+        self._last = head
+
+    def _is_cut(self, connection: sqlite3.Connection, head: Head) -> bool:
+        """Whether what this gateway wrote last is gone, other than by retention, or is not what it wrote."""
+        found = connection.execute("SELECT hash FROM records WHERE seq = ?", (self._last.seq,)).fetchone()
+        return head.seq < self._last.seq or (found is not None and found[0] != self._last.hash)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        """The one writer of all gateways, until the block ends."""
+        connection = self._opened()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.execute("COMMIT")
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is not None and self._inode_there() != self._inode:
+            # Deleted or replaced while it was open: what is written to it now would be lost with it.
+            self._disconnect()
+        if self._connection is None:
+            connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT, isolation_level=None)
+            self._connection = connection
+            self._path.chmod(0o600)
+            self._inode = self._inode_there()
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._settings.fsync else 'NORMAL'}")
+            connection.execute(_SCHEMA)
+        return self._connection
+
+    def _inode_there(self) -> int:
+        try:
+            return self._path.stat().st_ino
+        except FileNotFoundError:
+            return 0
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    # Now and then
+
+    def _maintain(self) -> None:
+        moment = time.monotonic()
+        if moment >= self._tell_at:
+            self._tell_at = moment + self._settings.head_interval
+            if self._settings.head_file is None and self._last != self._told:
+                _log.info("audit head %s", self._last)
+                self._told = self._last
+            self._tell_head()
+        if moment >= self._retain_at:
+            self._retain_at = moment + _RETENTION_INTERVAL
+            if self._retention.audit is not None:
+                self._drop(f"older than {self._retention.audit:g} s", self._older)
+            self._drop(f"over {self._retention.audit_size:,} bytes", self._over)
+
+    def _tell_head(self) -> None:
+        """Append the head to the file that is kept elsewhere, if it is new."""
+        file = self._settings.head_file
+        if file is not None and self._last != self._told:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a", encoding="ascii") as heads:
+                heads.write(f"{self._last} {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n")
+            self._told = self._last
+
+    def _drop(self, reason: str, last_of: Callable[[sqlite3.Connection], int]) -> None:
+        """Drop records up to `last_of`, leaving a record of it in the same transaction."""
+        through = last_of(self._opened())
+        while through:
+            with self._transaction() as connection:
+                (first,) = connection.execute("SELECT min(seq) FROM records").fetchone()
+                upto = min(through, (first or through) + _DROPPED_AT_ONCE - 1)
+                found = connection.execute("SELECT hash FROM records WHERE seq = ?", (upto,)).fetchone()
+                if first is None or first > through or found is None:
+                    # Another gateway was quicker.
+                    break
+                head = newest(connection)
+                connection.execute("DELETE FROM records WHERE seq <= ?", (upto,))
+                head = _insert(connection, head, [encode(Checkpoint(through=upto, hash=found[0].hex(), reason=reason))])
+            self._last = head
+            # As a script, since it takes one step for each page that it gives back, and `execute` takes only one.
+            self._opened().executescript("PRAGMA incremental_vacuum")
+            if upto == through:
+                break
+
+    def _older(self, connection: sqlite3.Connection) -> int:
+        """The last record that is older than records are kept; 0 where there is none."""
+        found = connection.execute(
+            "SELECT coalesce((SELECT seq - 1 FROM records WHERE json_extract(CAST(body AS TEXT), '$.time') >= ?"
+            " ORDER BY seq LIMIT 1), (SELECT max(seq) FROM records))"
+            " WHERE (SELECT min(seq) FROM records) IS NOT NULL",
+            (now() - (self._retention.audit or 0.0),),
+        ).fetchone()
+        return found[0] if found else 0
+
+    def _over(self, connection: sqlite3.Connection) -> int:
+        """The last record of the oldest part that must go for the file to be small enough again; 0 when it is."""
+        pages, free, size = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        used = (pages - free) * size
+        if used <= self._retention.audit_size:
+            return 0
+        first, last = connection.execute("SELECT min(seq), max(seq) FROM records").fetchone()
+        # A tenth more than needed, so that it is not needed again at once.
+        excess = 1 - 0.9 * self._retention.audit_size / used
+        return first + int((last - first) * excess)
+
+
+def newest(connection: sqlite3.Connection) -> Head:
+    found = connection.execute("SELECT seq, hash FROM records ORDER BY seq DESC LIMIT 1").fetchone()
+    return Head(*found) if found is not None else Head(0, GENESIS)
+
+
+def _insert(connection: sqlite3.Connection, head: Head, bodies: list[bytes]) -> Head:
+    """Chain `bodies` to `head`; the new head."""
+    seq, value = head.seq, head.hash
+    rows: list[tuple[int, bytes, bytes]] = []
+    for body in bodies:
+        seq += 1
+        value = chained(value, seq, body)
+        rows.append((seq, body, value))
+    connection.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
+    return Head(seq, value)
+
+
+def _resolve(pending: list[_Pending], error: Exception | None) -> None:
+    """Wake up those who wait, each loop once."""
+    loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for each in pending:
+        if each.written is not None:
+            loops.setdefault(each.written.get_loop(), []).append(each.written)
+    for loop, futures in loops.items():
+        # A loop that is closed has nothing left that waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, futures, error)
+
+
+def _settle(futures: list[asyncio.Future[None]], error: Exception | None) -> None:
+    for future in futures:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(
+                AuditUnavailable(
+                    f"The audit log cannot be written ({error}), so nothing is done unrecorded.",
+                    hint="Whoever runs Toolfold must make room in its data folder, or set `audit = false`.",
+                )
+            )

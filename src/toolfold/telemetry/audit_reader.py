@@ -1,0 +1,236 @@
+"""The audit log, read: record by record, or as the runs and calls that the records tell of. Never writes."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from toolfold.errors import AuditUnavailable
+from toolfold.telemetry.audit import FILE, newest
+from toolfold.telemetry.audit_records import (
+    CallEnded,
+    CallStarted,
+    Head,
+    Record,
+    RunEnded,
+    RunStarted,
+    ToolNoted,
+    decode,
+)
+
+
+class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One run, from its one or two records. `ok` is None while it is under way, or when it was cut off."""
+
+    run: str
+    time: float
+    caller: str
+    session: str | None = None
+    language: str = "python"
+    ok: bool | None = None
+    ms: float = 0.0
+    calls: int = 0
+    tokens: int = 0
+    review: str = ""
+    error: str = ""
+    limits: dict[str, float] = {}
+    code_sha256: str = ""
+    code: str = ""
+
+
+class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One call, from its one or two records."""
+
+    call: str
+    run: str
+    time: float
+    caller: str
+    target: str
+    session: str | None = None
+    ok: bool | None = None
+    ms: float = 0.0
+    decision: str = ""
+    rule: str = ""
+    approved_by: str = ""
+    result_size: int = 0
+    error: str = ""
+    arguments: Any = None
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What is asked for; a field that is empty does not narrow it. `target` is a pattern such as `github.*`."""
+
+    caller: str = ""
+    session: str = ""
+    run: str = ""
+    target: str = ""
+    decision: str = ""
+    failed: bool = False
+    since: float = 0.0
+    until: float = float("inf")
+
+    def takes(self, item: Run | Call | ToolNoted) -> bool:
+        if isinstance(item, ToolNoted):
+            return (
+                self.since <= item.time <= self.until
+                and not (self.caller or self.session or self.run or self.decision or self.failed)
+                and (not self.target or fnmatchcase(item.target, self.target))
+            )
+        return (
+            self.since <= item.time <= self.until
+            and (not self.caller or item.caller == self.caller)
+            and (not self.session or item.session == self.session)
+            and (not self.run or item.run == self.run)
+            and (not self.failed or item.ok is False)
+            and (not self.target or (isinstance(item, Call) and fnmatchcase(item.target, self.target)))
+            and (not self.decision or (isinstance(item, Call) and item.decision == self.decision))
+        )
+
+
+class Stored(NamedTuple):
+    """One row as it is stored."""
+
+    seq: int
+    body: bytes
+    hash: bytes
+
+
+@dataclass
+class Statistics:
+    runs: int = 0
+    failed_runs: int = 0
+    calls: int = 0
+    failed_calls: int = 0
+    tokens: int = 0
+    targets: Counter[str] = field(default_factory=Counter[str])
+    callers: Counter[str] = field(default_factory=Counter[str])
+    decisions: Counter[str] = field(default_factory=Counter[str])
+    errors: Counter[str] = field(default_factory=Counter[str])
+
+
+class AuditReader:
+    """Sees the log as it was when it was opened, also while gateways write to it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, data_dir: Path) -> Generator[AuditReader]:
+        path = data_dir / FILE
+        if not path.exists():
+            raise AuditUnavailable(f"There is no audit log in {data_dir}.", hint="`audit = true` in the settings.")
+        try:
+            connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+            try:
+                connection.execute("BEGIN")
+                yield cls(connection)
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise AuditUnavailable(f"{path} cannot be read: {error}.") from None
+
+    @property
+    def head(self) -> Head:
+        return newest(self._connection)
+
+    def rows(self, *, newest_first: bool = False) -> Iterator[Stored]:
+        order = "DESC" if newest_first else "ASC"
+        rows: Iterable[Any] = self._connection.execute(f"SELECT seq, body, hash FROM records ORDER BY seq {order}")  # noqa: S608 - one of two words
+        return (Stored(seq, _blob(body), _blob(value)) for seq, body, value in rows)
+
+    def records(self, *, newest_first: bool = False) -> Iterator[tuple[int, Record]]:
+        """Every record that can be read, with its number; `verify` finds the others."""
+        for row in self.rows(newest_first=newest_first):
+            with contextlib.suppress(msgspec.MsgspecError, TypeError):
+                yield row.seq, decode(row.body)
+
+    def history(self, wanted: Filter) -> Iterator[Run | Call | ToolNoted]:
+        """The runs, calls and changes of tools that are asked for, the newest first."""
+        ends: dict[str, RunEnded | CallEnded] = {}
+        for _, record in self.records(newest_first=True):
+            match record:
+                case RunEnded():
+                    ends[record.run] = record
+                case CallEnded():
+                    ends[record.call] = record
+                case RunStarted():
+                    item = _run(record, ends.pop(record.run, None))
+                    if wanted.takes(item):
+                        yield item
+                case CallStarted():
+                    item = _call(record, ends.pop(record.call, None))
+                    if wanted.takes(item):
+                        yield item
+                case ToolNoted():
+                    if wanted.takes(record):
+                        yield record
+                case _:
+                    pass
+
+    def statistics(self, wanted: Filter) -> Statistics:
+        found = Statistics()
+        for item in self.history(wanted):
+            if isinstance(item, ToolNoted):
+                continue
+            if isinstance(item, Run):
+                found.runs += 1
+                found.failed_runs += item.ok is False
+                found.tokens += item.tokens
+                found.callers[item.caller] += 1
+            else:
+                found.calls += 1
+                found.failed_calls += item.ok is False
+                found.targets[item.target] += 1
+                if item.decision:
+                    found.decisions[item.decision] += 1
+            if item.error:
+                found.errors[item.error.partition(":")[0]] += 1
+        return found
+
+
+def _blob(value: Any) -> bytes:
+    """A cell as bytes, whatever was put there."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+
+def _run(begun: RunStarted, ended: RunEnded | CallEnded | None) -> Run:
+    run = Run(
+        run=begun.run,
+        time=begun.time,
+        caller=begun.caller,
+        session=begun.session,
+        language=begun.language,
+        limits=begun.limits,
+        code_sha256=begun.code_sha256,
+        code=begun.code,
+    )
+    if isinstance(ended, RunEnded):
+        run.ok, run.ms, run.calls = ended.ok, ended.ms, ended.calls
+        run.tokens, run.review, run.error = ended.tokens, ended.review, ended.error
+    return run
+
+
+def _call(begun: CallStarted, ended: RunEnded | CallEnded | None) -> Call:
+    call = Call(
+        call=begun.call,
+        run=begun.run,
+        time=begun.time,
+        caller=begun.caller,
+        session=begun.session,
+        target=begun.target,
+        arguments=begun.arguments,
+    )
+    if isinstance(ended, CallEnded):
+        call.ok, call.ms, call.error, call.result_size = ended.ok, ended.ms, ended.error, ended.result_size
+        call.decision, call.rule, call.approved_by = ended.decision, ended.rule, ended.approved_by
+    return call

@@ -1,0 +1,1 @@
+"""A seeded mutation run over the core: `scripts/mutate`. See CONTRIBUTING.md."""

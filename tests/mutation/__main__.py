@@ -1,0 +1,171 @@
+"""`scripts/mutate`: change the code in one place, run the tests that reach it, and list what none of them noticed."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.mutation.mutants import Mutant, mutants_of
+from tests.mutation.reach import Reach
+from tests.mutation.tree import Tree
+
+ROOMS = ("sandbox", "session", "upstream", "catalog", "guards", "review")
+NOT_OURS = ("sandbox/guest/", "sandbox/walls/seccomp.py", "sandbox/walls/syscalls.py")
+"""What runs inside the sandbox, and the tables of system calls."""
+PROJECT = Path(__file__).parents[2]
+Result = dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options().parse_args(arguments)
+    work: Path = options.work
+    work.mkdir(parents=True, exist_ok=True)
+    results = _Results(work / "results.jsonl")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Tree(PROJECT, work) as tree:
+        sample = sampled(tree.source, options.seed, options.count, options.only)
+        if options.list:
+            for mutant in sample:
+                print(_shown(mutant, (tree.source / mutant.file).read_bytes()))
+            return 0
+        reach = Reach(work / "reach.json")
+        reach.refresh(tree)
+        done: list[Result] = []
+        try:
+            for number, mutant in enumerate(sample, 1):
+                result = _try(tree, reach, results, mutant, options.budget, again=options.again)
+                done.append(result)
+                print(f"{number}/{len(sample)} {result['status']:8} {result['where']} {result['kind']}", flush=True)
+        except KeyboardInterrupt:
+            print("interrupted; the same command goes on from here")
+    report = _report(done)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"seed": options.seed, **report, "mutants": done}, indent=1) + "\n")
+    _print(done, report)
+    return 0
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/mutate",
+        description=__doc__,
+        epilog="Example: scripts/mutate --only session --count 60. The first run maps the tests (once, some minutes).",
+    )
+    parser.add_argument("--seed", default="1", help="which mutants are drawn (default: 1)")
+    parser.add_argument("--count", type=int, default=320, help="how many, spread over the files by size (default: 320)")
+    parser.add_argument("--only", default="", metavar="MODULE", help="a room or a file: session, sandbox/pool.py")
+    parser.add_argument("--budget", type=float, default=40.0, help="seconds of tests for each mutant (default: 40)")
+    parser.add_argument("--again", action="store_true", help="try survivors again even if no test has changed")
+    parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all of it to a file")
+    parser.add_argument("--work", type=Path, default=PROJECT / ".mutation", help="where maps and results are kept")
+    return parser
+
+
+def sampled(source: Path, seed: str, count: int, only: str = "") -> list[Mutant]:
+    """Drawn by hash, so that a change to one function leaves the others' mutants in the sample."""
+    found = {file: mutants_of(file, (source / file).read_bytes()) for file in _files(source) if file.startswith(only)}
+    total = sum(map(len, found.values()))
+    sample: list[Mutant] = []
+    for mutants in found.values():
+        share = max(1, round(count * len(mutants) / max(total, 1)))
+        ranked = sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed}\0{mutant.key}".encode()).digest())
+        sample += sorted(ranked[:share], key=lambda mutant: mutant.start)
+    return sample
+
+
+def _files(source: Path) -> list[str]:
+    files = sorted(str(path.relative_to(source)) for room in ROOMS for path in (source / room).rglob("*.py"))
+    return [file for file in files if not file.startswith(NOT_OURS)]
+
+
+class _Results:
+    """What is known of mutants that were tried before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self._known: dict[str, Result] = {result["key"]: result for result in map(json.loads, lines)}
+
+    def get(self, mutant: Mutant, tests: str) -> Result | None:
+        """A kill holds while the mutant is the same; a survivor is tried again when tests have changed."""
+        known = self._known.get(mutant.key)
+        return known if known and (known["status"] != "survived" or known["tests"] == tests) else None
+
+    def add(self, result: Result) -> None:
+        self._known[result["key"]] = result
+        with self._path.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+
+
+def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: float, *, again: bool) -> Result:
+    source = (tree.source / mutant.file).read_bytes()
+    tests = reach.tests_for(mutant, source, budget)
+    digest = reach.digest(tests)
+    known = results.get(mutant, digest)
+    where = f"{mutant.file}:{mutant.line}"
+    if known is not None and not (again and known["status"] == "survived"):
+        return {**known, "where": where}
+    outcome: Result = {"status": "survived", "test": "no test reaches it"}
+    if tests:
+        limits = {test.name: 15 + 6 * (test.setup + test.seconds) for test in tests}
+        total = 60 + 5 * sum(test.setup + test.seconds for test in tests)
+        tree.write(mutant.file, mutant.apply(source))
+        try:
+            outcome = tree.do({"do": "run", "tests": limits, "limit": total})
+        finally:
+            tree.write(mutant.file, source)
+        if outcome["status"] == "error":
+            raise SystemExit(f"pytest could not run for {where}:\n{tree.log[-3000:]}")
+    result = {
+        "key": mutant.key,
+        "where": where,
+        "kind": mutant.kind,
+        "place": mutant.place,
+        "diff": mutant.diff(source),
+        "tests": digest,
+        "tests_run": len(tests),
+        **outcome,
+    }
+    if result["status"] == "survived" and tests:
+        result["test"] = ""
+    results.add(result)
+    return result
+
+
+def _report(done: list[Result]) -> dict[str, Any]:
+    rooms: dict[str, list[bool]] = defaultdict(list)
+    for result in done:
+        rooms[result["where"].split("/")[0]].append(result["status"] != "survived")
+    shares = {
+        room: {"mutants": len(killed), "killed": sum(killed), "share": round(sum(killed) / len(killed), 3)}
+        for room, killed in rooms.items()
+    }
+    return {"modules": shares}
+
+
+def _print(done: list[Result], report: dict[str, Any]) -> None:
+    survivors = [result for result in done if result["status"] == "survived"]
+    for result in survivors:
+        note = f" ({result['test']})" if result["test"] else ""
+        print(f"\nsrc/toolfold/{result['where']} {result['kind']}, in {result['place']}{note}\n{result['diff']}")
+    print(f"\n{'module':10} {'mutants':>8} {'killed':>8} {'share':>8}")
+    for room, share in report["modules"].items():
+        print(f"{room:10} {share['mutants']:8} {share['killed']:8} {share['share']:8.1%}")
+    if done:
+        print(f"{'all':10} {len(done):8} {len(done) - len(survivors):8} {1 - len(survivors) / len(done):8.1%}")
+
+
+def _shown(mutant: Mutant, source: bytes) -> str:
+    return f"\nsrc/toolfold/{mutant.file}:{mutant.line} {mutant.kind}, in {mutant.place}\n{mutant.diff(source)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""The copy of the project that mutants are tried in, and the process that runs tests there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+_COPIED = ("src", "tests", "benchmarks", "docs", "scripts", "pyproject.toml", "constraints.txt")
+_FOLDERS_OF_RUNTIME = ("sandbox/runtime.py", "sandbox/packages.py")
+"""Mutants of these may spoil the interpreter that all tests share; it is made anew after each."""
+
+
+class Tree:
+    """A context manager. The working tree itself is never changed."""
+
+    def __init__(self, project: Path, work: Path) -> None:
+        self._project = project
+        self.root = work / "tree"
+        self.source = self.root / "src" / "toolfold"
+        self._folder = Path()
+        self._server: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Tree:
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.root.mkdir(parents=True)
+        for name in _COPIED:
+            if (self._project / name).is_dir():
+                shutil.copytree(self._project / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(self._project / name, self.root / name)
+        for page in self._project.glob("*.md"):
+            shutil.copy2(page, self.root / page.name)
+        (self.root / ".venv").symlink_to(self._project / ".venv")
+        # Short, because sockets are made below it.
+        self._folder = Path(tempfile.mkdtemp(prefix="mutate-"))
+        self._folder.chmod(0o755)
+        self._start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        environment["PYTHONPATH"] = str(self.root / "src")
+        environment.setdefault("TOOLFOLD_SHARED", str(self._project.parent / "shared"))
+        self._server = subprocess.Popen(
+            [*_apart(), sys.executable, "-m", "tests.mutation.server"],
+            cwd=self.root,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def do(self, job: dict[str, Any]) -> dict[str, Any]:
+        """A job of `server.py`, and its answer."""
+        assert self._server is not None
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps({**job, "folder": str(self._folder)}) + "\n")
+        self._server.stdin.flush()
+        answer = self._server.stdout.readline()
+        if not answer:
+            raise SystemExit("The process that runs the tests has ended.")
+        return json.loads(answer)
+
+    @property
+    def log(self) -> str:
+        """What pytest printed for the last job."""
+        return (self._folder / "log.txt").read_text(errors="replace")
+
+    def write(self, file: str, source: bytes) -> None:
+        """Change a file of Toolfold in the copy."""
+        path = self.source / file
+        # Byte code is told from source by size and second; a mutant may have both in common with what it replaces.
+        for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            stale.unlink(missing_ok=True)
+        path.write_bytes(source)
+        if file in _FOLDERS_OF_RUNTIME:
+            shutil.rmtree(self._folder / "toolfold-runtime", ignore_errors=True)
+
+
+def _apart() -> list[str]:
+    """A mutant may signal any process number. Where the system lets us, it sees none but its own."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    try:
+        works = subprocess.run([*command, "true"], check=False, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        works = False
+    return command if works else []

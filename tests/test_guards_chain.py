@@ -1,0 +1,293 @@
+"""The chain of guards around one run's calls, without a sandbox: what is counted, kept, told, refused and held back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolfold.config.settings import SandboxSettings, Settings
+from toolfold.definitions import ToolDefinition, ToolResult
+from toolfold.errors import GuardError, InvalidArguments, LimitExceeded, ToolfoldError
+from toolfold.guards.chain import Chain as Guards
+from toolfold.guards.context import Deadline, RunContext
+from toolfold.guards.events import ApprovalRequest, Event, Question, RunError, RunResult, ToolCall
+from toolfold.guards.guard import Call, Guard, Proceed
+from toolfold.guards.record import Record
+from toolfold.sandbox.replies import ReplyBudget
+from toolfold.schema.validation import Validators
+
+pytestmark = pytest.mark.anyio
+
+TOOL = ToolDefinition(
+    server="lab",
+    name="echo",
+    input_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False},
+)
+Upstream = Callable[[Call], Any]
+
+
+class Chain:
+    """One run's way to an upstream that answers what it is told to."""
+
+    def __init__(
+        self,
+        upstream: Upstream | None = None,
+        *own: Guard,
+        on_event: Callable[[Event], None] | None = None,
+        **limits: Any,
+    ) -> None:
+        self.sent: list[Call] = []
+        self.record = Record()
+        self.run = RunContext("ada", None, Deadline(60), on_event=on_event)
+
+        async def answer(call: Call) -> ToolResult:
+            self.sent.append(call)
+            if upstream is None:
+                return ToolResult()
+            return await upstream(call)
+
+        chain = Guards(Settings(sandbox=SandboxSettings(**limits)), own, Validators())
+        self._proceed = chain.for_run(answer, self.record, ReplyBudget())
+
+    async def call(self, arguments: dict[str, Any] | None = None, tool: ToolDefinition | None = None) -> ToolResult:
+        number = str(len(self.sent))
+        return await self._proceed(Call(number, "tool", "lab", "echo", arguments or {}, self.run, tool))
+
+
+class TestLimits:
+    async def test_the_last_call_that_is_allowed_is_made_and_the_next_is_not(self) -> None:
+        chain = Chain(tool_calls=2)
+        await chain.call()
+        await chain.call()
+        with pytest.raises(LimitExceeded, match="This run has made its 2 tool calls"):
+            await chain.call()
+        assert len(chain.sent) == 2
+        assert [call.ok for call in chain.record.calls] == [True, True, False]
+
+    async def test_as_many_calls_as_allowed_are_open_at_once(self) -> None:
+        go_on = asyncio.Event()
+
+        async def wait(call: Call) -> ToolResult:
+            await go_on.wait()
+            return ToolResult()
+
+        chain = Chain(wait, concurrent_calls=2)
+        calls = [asyncio.create_task(chain.call()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert len(chain.sent) == 2
+        go_on.set()
+        await asyncio.gather(*calls)
+        assert len(chain.sent) == 3
+
+    async def test_a_call_that_fails_or_is_cancelled_gives_its_place_back(self) -> None:
+        async def fail(call: Call) -> ToolResult:
+            if call.arguments:
+                await asyncio.Event().wait()
+            raise RuntimeError
+
+        chain = Chain(fail, concurrent_calls=1)
+        with pytest.raises(RuntimeError):
+            await chain.call()
+        hanging = asyncio.create_task(chain.call({"n": 1}))
+        await asyncio.sleep(0.01)
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        with pytest.raises(RuntimeError):
+            await asyncio.wait_for(chain.call(), 5)
+
+    async def test_arguments_are_checked_where_there_is_a_definition(self) -> None:
+        chain = Chain()
+        await chain.call({"anything": 1})
+        await chain.call({"n": 1}, TOOL)
+        with pytest.raises(InvalidArguments, match=r"lab\.echo: n: must be integer, not string"):
+            await chain.call({"n": "1"}, TOOL)
+        assert len(chain.sent) == 2
+
+
+class TestRecord:
+    @pytest.mark.parametrize(
+        ("arguments", "kept"),
+        [
+            ({"text": "x" * 1996}, True),
+            ({"text": "x" * 1997}, False),
+            ({"k" * 2000: None}, True),
+            ({"k" * 2001: None}, False),
+            ({"rows": [0] * 98}, True),
+            ({"rows": [0] * 99}, False),
+            ({str(n): 0 for n in range(99)}, True),
+            ({str(n): 0 for n in range(100)}, False),
+            ({"a": [[0] * 40], "b": {"c": [0] * 53}}, True),
+            ({"a": [[0] * 40], "b": {"c": [0] * 57}}, False),
+            ({"n": 1.5, "yes": True, "none": None}, True),
+        ],
+    )
+    async def test_small_arguments_are_kept(self, arguments: dict[str, Any], kept: bool) -> None:
+        told: list[Event] = []
+        chain = Chain(on_event=told.append)
+        await chain.call(arguments)
+        assert [call.arguments for call in chain.record.calls] == [arguments if kept else None]
+        begun, ended = told
+        assert isinstance(begun, ToolCall)
+        assert (begun.arguments, begun.ok) == (arguments, None), "whoever listens sees all of it"
+        assert ended == chain.record.calls[0]
+
+    @pytest.mark.parametrize(
+        ("problem", "error"),
+        [
+            (ToolfoldError("Not today.", hint="Tomorrow."), "Not today."),
+            (ToolfoldError("x" * 201), "x" * 200),
+            (RuntimeError("a secret"), "RuntimeError"),
+            (asyncio.CancelledError(), "cancelled"),
+        ],
+    )
+    async def test_how_a_call_failed_is_kept(self, problem: BaseException, error: str) -> None:
+        async def fail(call: Call) -> ToolResult:
+            raise problem
+
+        chain = Chain(fail)
+        with pytest.raises(type(problem)):
+            await chain.call()
+        (call,) = chain.record.calls
+        assert (call.ok, call.error, call.server, call.tool, call.kind) == (False, error, "lab", "echo", "tool")
+
+    async def test_an_error_that_a_tool_reports_is_an_error_and_a_result(self) -> None:
+        async def report(call: Call) -> ToolResult:
+            await asyncio.sleep(0.02)
+            return ToolResult(is_error=True)
+
+        chain = Chain(report)
+        assert (await chain.call()).is_error
+        (call,) = chain.record.calls
+        assert (call.ok, call.error) == (False, "the tool reported an error")
+        assert call.ms >= 15
+
+    async def test_a_listener_that_fails_fails_no_call(self) -> None:
+        def fail(event: Event) -> None:
+            raise RuntimeError
+
+        chain = Chain(on_event=fail)
+        await chain.call()
+        assert [call.ok for call in chain.record.calls] == [True]
+
+
+class TestOwnGuards:
+    async def test_the_first_is_the_outermost(self) -> None:
+        order: list[str] = []
+
+        def named(name: str) -> Guard:
+            async def guard(call: Call, proceed: Proceed) -> ToolResult:
+                order.append(name)
+                return await proceed(call)
+
+            return guard
+
+        await Chain(None, named("one"), named("two")).call()
+        assert order == ["one", "two"]
+
+    async def test_what_they_see_is_data_and_what_they_answer_is_a_result(self) -> None:
+        seen: list[Any] = []
+
+        async def raw(call: Call) -> ToolResult:
+            return ToolResult(structured=msgspec.Raw(b'{"n":1}'), has_structured=True)
+
+        async def look(call: Call, proceed: Proceed) -> ToolResult:
+            seen.append((await proceed(call)).structured)
+            return "text"  # pyright: ignore[reportReturnType]
+
+        with pytest.raises(GuardError, match="The guard 'look' answered with str, not a ToolResult"):
+            await Chain(raw, look).call()
+        assert seen == [{"n": 1}]
+
+    async def test_a_call_may_be_passed_on_again_with_other_arguments(self) -> None:
+        async def twice(call: Call, proceed: Proceed) -> ToolResult:
+            await proceed(call)
+            return await proceed(call.with_arguments({"n": 2}))
+
+        chain = Chain(None, twice)
+        await chain.call({"n": 1}, TOOL)
+        assert [call.arguments for call in chain.sent] == [{"n": 1}, {"n": 2}]
+
+
+class TestDeadline:
+    async def test_what_is_left_shrinks_and_is_never_negative(self) -> None:
+        deadline = Deadline(0.05)
+        assert 0 < deadline.remaining <= 0.05
+        await asyncio.sleep(0.06)
+        assert deadline.remaining == 0.0
+
+    async def test_pauses_together_last_no_longer_than_allowed(self) -> None:
+        deadline = Deadline(10, longest_pause=0.05)
+        for _ in range(2):
+            with deadline.paused():
+                await asyncio.sleep(0.06)
+                assert not deadline.is_paused, "the clock goes on after its longest pause"
+        assert deadline.remaining <= 10 - 0.06
+        assert not deadline.is_paused
+
+    async def test_overlapping_pauses_end_with_the_last_one(self) -> None:
+        deadline = Deadline(10)
+        with deadline.paused():
+            with deadline.paused():
+                pass
+            assert deadline.is_paused
+            before = deadline.remaining
+            await asyncio.sleep(0.02)
+            assert deadline.remaining == before
+        assert not deadline.is_paused
+        await asyncio.sleep(0.02)
+        assert deadline.remaining <= before - 0.01
+
+    async def test_a_pause_moves_every_block_that_is_enforced(self) -> None:
+        deadline = Deadline(0.5)
+        async with deadline.enforced("outer"), deadline.enforced("inner"):
+            with deadline.paused():
+                await asyncio.sleep(0.7)
+        with pytest.raises(LimitExceeded, match="over"):
+            async with deadline.enforced("over"):
+                await asyncio.sleep(5)
+
+    @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), True])
+    async def test_a_limit_is_a_positive_number(self, seconds: float) -> None:
+        with pytest.raises(ToolfoldError, match="positive number of seconds"):
+            Deadline(seconds)
+
+
+class TestEvents:
+    async def test_a_question_is_answered_once(self) -> None:
+        request = ApprovalRequest(Question("May it?"), asyncio.get_running_loop().create_future())
+        assert request.approve("session")
+        assert not request.deny()
+        assert await request.reply == "session"
+        other = ApprovalRequest(Question("May it?"), asyncio.get_running_loop().create_future())
+        assert other.deny()
+        assert await other.reply == "no"
+
+    async def test_asking_stops_the_clock_and_nobody_to_ask_means_no(self) -> None:
+        deadline = Deadline(10)
+
+        async def answer(question: Question) -> Any:
+            return "once" if deadline.is_paused else "no"
+
+        assert await RunContext("ada", None, deadline, asker=answer).ask(Question("?")) == "once"
+        assert not deadline.is_paused
+        assert await RunContext("ada", None, deadline).ask(Question("?")) == "no"
+
+    def test_the_text_of_a_result_has_nothing_twice(self) -> None:
+        error = RunError(code="program", message="It broke.", hint="Mend it.")
+        nothing = "(finished; nothing printed. print() what you need.)"
+        assert RunResult(success=True).text == nothing
+        assert RunResult(success=True, output=" \n").text == nothing
+        assert RunResult(success=True, output="a\n\n", notice="Restarted.").text == "Restarted.\na"
+        assert RunResult(success=False, error=error).text == "ERROR\nIt broke. Mend it."
+        assert RunResult(success=False, error=error, output="a\n").text == "a\nERROR\nIt broke. Mend it."
+
+    def test_an_error_of_ours_says_its_kind(self) -> None:
+        error = RunError.of(LimitExceeded("Too much.", limit="sandbox.disk", hint="Less."))
+        assert (error.code, error.message) == ("limit", "Too much.")
+        assert str(error).startswith("LimitExceeded: Too much.")
+        assert str(RunError(code="x", message="Only this.")) == "Only this."
