@@ -54,14 +54,6 @@ def test_an_error_starts_nothing_and_points_at_the_line(
         machine.load(None if found else path)
     assert str(caught.value).startswith(f"{path}, line {line}: {key}")
     assert expected in caught.value.message
-    assert "default" not in caught.value.message
-
-
-def test_a_file_of_ones_own_that_cannot_be_parsed_starts_nothing(machine: Machine) -> None:
-    path = machine.user(USER_FILE, "[policy\n")
-    with pytest.raises(ConfigError, match="expected valid TOML") as caught:
-        machine.load()
-    assert str(path) in caught.value.message
 
 
 def test_json_is_pointed_at_as_well(machine: Machine) -> None:

@@ -157,6 +157,7 @@ class Toolfold:
             on_event=on_event,
             asker=ask,
             privacy=await self._chain.privacy_of(caller, session),
+            code=code,
         )
         task = asyncio.current_task()
         assert task is not None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from toolfold.catalog.entries import Scope
 from toolfold.config.settings import Settings
 from toolfold.definitions import ToolDefinition
+from toolfold.guards.approval import Approvals
 from toolfold.guards.arguments import CheckArguments
 from toolfold.guards.audit import Audit
 from toolfold.guards.context import RunContext
@@ -15,7 +16,7 @@ from toolfold.guards.events import RunResult
 from toolfold.guards.guard import Guard, Own, Proceed, stack
 from toolfold.guards.inject import Inject
 from toolfold.guards.limits import Count, Slots
-from toolfold.guards.permission import Permission, ask_once, denial
+from toolfold.guards.permission import Permission, denial
 from toolfold.guards.policy import Policy
 from toolfold.guards.record import Record
 from toolfold.guards.usage import Limits, Usage
@@ -36,6 +37,7 @@ class Chain:
         self._validators = validators
         self._inject = Inject(settings.context)
         self._policy = Policy(settings.policy)
+        self._approvals = Approvals(settings.approval)
         self._usage = Usage(settings.limits)
         self._privacy = _privacy(settings) if settings.privacy.enabled else None
         tokenise = self._privacy.tokenise if self._privacy is not None else None
@@ -81,7 +83,7 @@ class Chain:
             *([self._privacy] if self._privacy is not None else []),  # writes arguments, takes values out of results
             self._inject,  # writes arguments too: what it fills in is checked, decided on and shown like the rest
             CheckArguments(self._validators),  # the arguments as they will be sent; nothing below changes them
-            Permission(self._policy, ask_once),  # decides on, and shows to a person, exactly what will be sent
+            Permission(self._policy, self._approvals.approve),  # on exactly what will be sent, as a person is shown it
             Limits(self._usage),  # counts what is really sent: what was refused above costs nothing
             Slots(self._limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot
         ]

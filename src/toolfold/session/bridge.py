@@ -72,12 +72,12 @@ class Bridge:
     async def answer(self, request: Request) -> Any:
         self.costs.go_on()
         match request:
-            case Call(server=server, tool=name, arguments=arguments):
+            case Call(server=server, tool=name, arguments=arguments, line=line):
                 tool = self._world.catalog.catalog.tool(server, name) or await self._find(f"{server}.{name}")
-                return await self._call_tool(tool, arguments)
-            case CallNamed(name=name, arguments=arguments):
+                return await self._call_tool(tool, arguments, line)
+            case CallNamed(name=name, arguments=arguments, line=line):
                 tool = self._world.catalog.catalog.named(name) or await self._find(name)
-                answer = await self._call_tool(tool, arguments)
+                answer = await self._call_tool(tool, arguments, line)
                 return {**answer, "server": tool.server, "tool": tool.name}
             case Search(query=query, detail=detail, limit=limit, server=server):
                 level = cast("Detail", detail)
@@ -118,15 +118,21 @@ class Bridge:
     def progress(self, text: str, fraction: float | None) -> None:
         self._run.emit(Progress(text, fraction))
 
-    async def _call_tool(self, tool: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any]:
-        return self._package(tool, await self._call("tool", tool.server, tool.name, arguments, tool))
+    async def _call_tool(self, tool: ToolDefinition, arguments: dict[str, Any], line: int) -> dict[str, Any]:
+        return self._package(tool, await self._call("tool", tool.server, tool.name, arguments, tool, line))
 
     async def _call(
-        self, kind: CallKind, server: str, name: str, arguments: dict[str, Any], tool: ToolDefinition | None = None
+        self,
+        kind: CallKind,
+        server: str,
+        name: str,
+        arguments: dict[str, Any],
+        tool: ToolDefinition | None = None,
+        line: int = 0,
     ) -> ToolResult:
         """The one way to an upstream."""
         number = f"{self._run.id}-{next(self._numbers)}"
-        return await self._proceed(guard.Call(number, kind, server, name, arguments, self._run, tool))
+        return await self._proceed(guard.Call(number, kind, server, name, arguments, self._run, tool, line or None))
 
     def _package(self, tool: ToolDefinition, result: ToolResult) -> dict[str, Any]:
         if result.is_error:
