@@ -188,23 +188,6 @@ def test_audit_logging_switches_the_audit_log(machine: Machine, value: bool | di
 
 
 @pytest.mark.parametrize(
-    ("values", "setting", "value"),
-    [
-        ({"piiTokenization": True}, "privacy", True),
-        ({"piiTokenization": {"enabled": True, "types": ["email"]}}, "privacy", True),
-    ],
-)
-def test_what_nothing_enforces_yet_is_said_to_be_missing(
-    machine: Machine, values: dict[str, Any], setting: str, value: object
-) -> None:
-    loaded = machine.load(block(**values))
-    assert getattr(loaded.settings, setting) == value
-    [problem] = loaded.problems
-    assert "not available in this version" in problem.expected
-    assert problem.key == f"mcpCodeExecution.{next(iter(values))}"
-
-
-@pytest.mark.parametrize(
     ("level", "profile"), [("low", "open"), ("standard", "careful"), (" High ", "strict"), ("paranoid", "strict")]
 )
 def test_a_security_level_is_a_profile_of_the_policy(machine: Machine, level: str, profile: str) -> None:

@@ -135,8 +135,8 @@ class Toolfold:
     ) -> RunResult:
         """Run a program. With a `session` its variables and files are there for the caller's next run.
 
-        `caller` is whose sessions these are, `groups` what rules may know of it. `context` is what the application says
-        about the run: `context.user_id` in the program, and in arguments where `context.inject` says so.
+        `caller` is whose sessions these are; `groups` and `context` are what guards and the program may know of it and
+        of the run (a user's id, say): `context.user_id` in the program, and in arguments by `context.inject`.
         `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
@@ -157,6 +157,8 @@ class Toolfold:
             values=context or {},
             on_event=on_event,
             asker=ask,
+            privacy=await self._chain.privacy_of(caller, session),
+            code=code,
         )
         task = asyncio.current_task()
         assert task is not None

@@ -89,6 +89,8 @@ class PolicySettings(Model):
 class ApprovalSettings(Model):
     timeout: Seconds = 300.0
     """Seconds until a question without an answer counts as a no."""
+    on_disconnect: Literal["end", "wait"] = "end"
+    """What a run does when its HTTP client goes away while a person is asked: end, or wait for the answer."""
 
 
 def _check_context_value(text: str) -> str:

@@ -12,6 +12,7 @@ from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import Callers, JwtSettings
 from toolfold.config.model import Model, switchable
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
+from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.units import Cores, Seconds, Size
 
@@ -111,6 +112,7 @@ class Settings(Model):
     context: ContextSettings = ContextSettings()
     review: ReviewSettings = ReviewSettings()
     limits: LimitSettings = LimitSettings()
-    privacy: bool = False
+    privacy: Annotated[PrivacySettings, switchable] = PrivacySettings()
+    """Tokens in place of personal values; `true` and `false` are short for a table with `enabled`."""
     audit: Annotated[AuditSettings, switchable] = AuditSettings()
     """The audit log; `true` and `false` are short for a table with `enabled`."""
