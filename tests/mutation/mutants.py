@@ -33,6 +33,7 @@ _TWINS = {"min": "max", "max": "min", "any": "all", "all": "any", "popleft": "po
 _LOGGERS = {"_log", "log", "logger"}
 _SMALL = 16
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DECLARATIONS = {"annotation", "returns", "decorator_list", "bases", "type_params"}
 MODULE = "<module>"
 
 
@@ -94,7 +95,7 @@ class _Finder:
         for kind, target, text in _changes(node):
             yield self._mutant(place, function, constant, kind, target, text)
         for name, value in ast.iter_fields(node):
-            if name in {"annotation", "returns", "decorator_list", "bases", "type_params"}:
+            if name in _DECLARATIONS or (name == "keywords" and isinstance(node, ast.ClassDef)):
                 continue
             for child in cast("list[Any]", value) if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):

@@ -110,9 +110,9 @@ class Reach:
         users = set(_users(source, mutant.constant)) if mutant.constant else set[str]()
         if users:
             return _tests_in(lines for place, lines in functions.items() if place in users)
-        # Class bodies and module level: whatever uses the module, or the class.
-        inside = "" if mutant.place == MODULE else f"{mutant.place}."
-        return _tests_in(lines for place, lines in functions.items() if place.startswith(inside))
+        # A class's body: what uses the class. The module's: whatever uses the module.
+        inside = [lines for place, lines in functions.items() if place.startswith(f"{mutant.place}.")]
+        return _tests_in(inside or functions.values())
 
     def digest(self, tests: Iterable[Test]) -> str:
         """Changes when other tests are chosen, or one of their files has changed."""
