@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tests.mutation.mutants import MODULE, Mutant
+from tests.mutation.mutants import Mutant
 from tests.mutation.tree import Tree
 
 _OTHER_ROOMS = (
