@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{number}/{len(sample)} {result['status']:8} {result['where']} {result['kind']}", flush=True)
         except KeyboardInterrupt:
             print("interrupted; the same command goes on from here")
+    done.sort(key=lambda result: result["where"])
     report = _report(done)
     if options.json is not None:
         options.json.write_text(json.dumps({"seed": options.seed, **report, "mutants": done}, indent=1) + "\n")
@@ -70,15 +71,21 @@ def _options() -> argparse.ArgumentParser:
 
 
 def sampled(source: Path, seed: str, count: int, only: str = "") -> list[Mutant]:
-    """Drawn by hash, so that a change to one function leaves the others' mutants in the sample."""
+    """Drawn by hash, so that a change to one function leaves the others' mutants in the sample.
+
+    They come in the order of their hashes too: a run that is stopped half way has seen a bit of every module.
+    """
+
+    def rank(mutant: Mutant) -> bytes:
+        return hashlib.sha256(f"{seed}\0{mutant.key}".encode()).digest()
+
     found = {file: mutants_of(file, (source / file).read_bytes()) for file in _files(source) if file.startswith(only)}
     total = sum(map(len, found.values()))
     sample: list[Mutant] = []
     for mutants in found.values():
         share = max(1, round(count * len(mutants) / max(total, 1)))
-        ranked = sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed}\0{mutant.key}".encode()).digest())
-        sample += sorted(ranked[:share], key=lambda mutant: mutant.start)
-    return sample
+        sample += sorted(mutants, key=rank)[:share]
+    return sorted(sample, key=rank)
 
 
 def _files(source: Path) -> list[str]:
