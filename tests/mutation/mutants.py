@@ -93,7 +93,8 @@ class _Finder:
         if _is_left_alone(node):
             return
         for kind, target, text in _changes(node):
-            yield self._mutant(place, function, constant, kind, target, text)
+            if _is_plausible(kind, target, function):
+                yield self._mutant(place, function, constant, kind, target, text)
         for name, value in ast.iter_fields(node):
             if name in _DECLARATIONS or (name == "keywords" and isinstance(node, ast.ClassDef)):
                 continue
@@ -139,6 +140,15 @@ def _is_left_alone(node: ast.AST) -> bool:
             return True
         case _:
             return False
+
+
+def _is_plausible(kind: str, target: ast.AST, function: ast.AST | None) -> bool:
+    """What fails at the first use is no mistake that anybody would keep: such mutants only make the share look good."""
+    if not isinstance(function, _FUNCTIONS):
+        return True
+    if function.name == "__init__" and (kind == "returns at once" or isinstance(target, ast.Assign)):
+        return False
+    return kind != "returns nothing" or function.returns is None or "None" in ast.unparse(function.returns)
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
