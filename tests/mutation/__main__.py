@@ -62,9 +62,7 @@ def _options() -> argparse.ArgumentParser:
         epilog="Example: scripts/mutate --only session --count 60. The first run maps the tests (once, some minutes).",
     )
     parser.add_argument("--seed", default="1", help="which mutants are drawn (default: 1)")
-    parser.add_argument(
-        "--count", type=int, default=320, help="how many, spread over modules and files by size (default: 320)"
-    )
+    parser.add_argument("--count", type=int, default=320, help="how many, spread by size (default: 320)")
     parser.add_argument("--only", default="", metavar="MODULE", help="a room or a file: session, sandbox/pool.py")
     parser.add_argument("--budget", type=float, default=40.0, help="seconds of tests for each mutant (default: 40)")
     parser.add_argument("--again", action="store_true", help="try survivors again even if no test has changed")
