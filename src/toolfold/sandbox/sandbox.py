@@ -94,7 +94,6 @@ class Sandbox(asyncio.BufferedProtocol):
         `limit` is the run's own clock, or seconds from now; `replies` is what the host fetches within.
         """
         deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
-        assert self.alive
         assert self._transport is not None
         await self._watch.wake()
         if not self.alive:
