@@ -82,7 +82,7 @@ class Reach:
         groups: list[tuple[int, float, list[Test]]] = []
         for name, data in self._files.items():
             tests = [Test(*test) for test in data["tests"]]
-            reached = [tests[number] for number in self._reached(data["reach"], mutant, source)]
+            reached = [tests[number] for number in self._reached(data["reach"], len(tests), mutant, source)]
             if reached:
                 # A fixture that a file's tests share is charged to the first of them.
                 setup = max(test.setup for test in tests)
@@ -99,10 +99,12 @@ class Reach:
             spent += max(test.setup for test in tests)
         return chosen
 
-    def _reached(self, reach: dict[str, Any], mutant: Mutant, source: bytes) -> set[int]:
+    def _reached(self, reach: dict[str, Any], count: int, mutant: Mutant, source: bytes) -> set[int]:
         other = next((host for part, host in _RUNS_ELSEWHERE.items() if mutant.file.startswith(part)), None)
         if other is not None:
-            return _tests_in(reach.get(other, {}).values())
+            # A test file that uses a part of it directly is about it, and so is each of its tests.
+            own = range(count) if mutant.file in reach else ()
+            return _tests_in(reach.get(other, {}).values()) | {*own}
         functions: dict[str, Any] = reach.get(mutant.file, {})
         if mutant.place in functions:
             lines = functions[mutant.place]
