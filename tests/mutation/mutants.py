@@ -124,9 +124,9 @@ class _Finder:
 
 
 def _is_left_alone(node: ast.AST) -> bool:
-    """What no behaviour hangs on: texts, logs, types, invariants that are stated for the type checker."""
+    """What no behaviour hangs on: texts, logs, types, buffer sizes, invariants that are stated for the type checker."""
     match node:
-        case ast.JoinedStr() | ast.Assert() | ast.Import() | ast.ImportFrom():
+        case ast.JoinedStr() | ast.Assert() | ast.Import() | ast.ImportFrom() | ast.BinOp(op=ast.LShift()):
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
