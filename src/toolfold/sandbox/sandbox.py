@@ -105,7 +105,6 @@ class Sandbox(asyncio.BufferedProtocol):
         what the program reads as `toolfold.context`.
         """
         deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
-        assert self.alive
         assert self._transport is not None
         await self._watch.wake()
         if not self.alive:
