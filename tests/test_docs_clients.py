@@ -25,9 +25,10 @@ CLIENTS = {
     "Codex": ("codex", ".codex/config.toml"),
     "Gemini CLI": ("gemini", ".gemini/settings.json"),
     "Zed": ("zed", ".zed/settings.json"),
+    "opencode": ("opencode", "opencode.json"),
     "Windsurf": ("windsurf", ".codeium/windsurf/mcp_config.json"),
 }
-KEYS = {"VS Code": "servers", "Codex": "mcp_servers", "Zed": "context_servers"}
+KEYS = {"VS Code": "servers", "Codex": "mcp_servers", "Zed": "context_servers", "opencode": "mcp"}
 """Under which key a client looks for servers, where it is not `mcpServers`."""
 
 
@@ -65,7 +66,8 @@ def test_every_client_whose_config_we_read_has_its_section() -> None:
 def test_an_entry_that_starts_us_is_read_by_its_client_and_known_as_ours(client: str, tmp_path: Path) -> None:
     (text,) = blocks(SECTIONS[client], "json", "toml")
     given = entry(client, text)
-    assert [given["command"], *given["args"]] == ["toolfold", "serve"]
+    words = given["command"] if client == "opencode" else [given["command"], *given["args"]]
+    assert words == ["toolfold", "serve"]
     loaded = Machine(tmp_path).load(Machine(tmp_path).project(CLIENTS[client][1], text))
     assert not loaded.problems
     # Read as that client's file, and left out because it is ourselves: we are never folded into ourselves.
