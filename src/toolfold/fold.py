@@ -150,7 +150,7 @@ class Toolfold:
         try:
             return await self._run(code, run, check=self.settings.check if check is None else check)
         except LimitExceeded as error:
-            return RunResult(success=False, error=RunError.of(error), session=session)
+            return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
         except asyncio.CancelledError:
             if self._fleet is None and not task.uncancel():
                 raise FoldClosed("Toolfold was closed during the run.") from None
@@ -160,12 +160,12 @@ class Toolfold:
 
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         if not self.settings.enabled:
-            return RunResult(success=False, error=_SWITCHED_OFF, session=run.session)
+            return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             await self.live.listed_for_program(code, run.deadline.remaining)
             refused = self._review(code) if check else None
             if refused is not None:
-                return RunResult(success=False, error=refused, session=run.session)
+                return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
         return await sessions.run(code, run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,12 +52,13 @@ def serve(
 
 async def _serve_stdio(fold: Toolfold) -> None:
     from toolfold.gateway.greeting import Greeting
+    from toolfold.gateway.texts import only_reads
 
-    greeting = Greeting()
+    greeting = Greeting(read_only=only_reads(fold.settings))
     await greeting.while_importing("toolfold.gateway.stdio")
     from toolfold.gateway.stdio import serve_stdio
 
-    async with _prepared(fold):
+    async with _prepared(fold, lambda text: None):
         await serve_stdio(fold, greeting)
 
 
@@ -78,28 +79,29 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_tok
             note("Its clients need the token of this data folder. For example:")
             note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
 
-    async with _prepared(fold):
+    async with _prepared(fold, note):
         await serve_http(fold, host, port, token=given or made, started=started)
 
 
 @asynccontextmanager
-async def _prepared(fold: Toolfold) -> AsyncGenerator[None]:
-    """Everything is imported: garbage is collected from now on, and the sandbox made ready in the background."""
+async def _prepared(fold: Toolfold, log: Callable[[str], None]) -> AsyncGenerator[None]:
+    """Everything is imported: garbage is collected from now on, and the sandbox made ready in the background.
+
+    `log` is told which sandbox it is. Clients show what is on stderr as an error, so over stdio nothing is said.
+    """
     gc.freeze()
     gc.enable()
-    warming = asyncio.create_task(_warm_up(fold))
+    warming = asyncio.create_task(_warm_up(fold, log))
     try:
         yield
     finally:
         warming.cancel()
 
 
-async def _warm_up(fold: Toolfold) -> None:
+async def _warm_up(fold: Toolfold, log: Callable[[str], None]) -> None:
     """Prepare in the background; the client's first questions come first. What fails here fails again, with words."""
     await asyncio.sleep(_WARM_UP_DELAY)
     fold.roster.want()
     await fold.warm_up()
-    from toolfold.cli.console import note
-
     choice = await fold.choice()
-    note(f"sandbox: {choice.backend.name} ({choice.evidence})")
+    log(f"sandbox: {choice.backend.name} ({choice.evidence})")

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from toolfold import __version__
 from toolfold.definitions import OWN_NAME
 from toolfold.errors import ToolfoldError
-from toolfold.gateway.texts import INSTRUCTIONS, TOOLS
+from toolfold.gateway.texts import INSTRUCTIONS, offered_tools, only_reads
 from toolfold.guards.context import LOCAL_CALLER
 from toolfold.guards.events import Event, Output, Progress
 
@@ -32,7 +32,8 @@ _REPORT_EVERY = 0.1
 
 def make_server(fold: Toolfold, *, default_session: str | None = None) -> Server[Any]:
     """The gateway's protocol side. `default_session` serves runs that name none (stdio: one client, one session)."""
-    tools = [types.Tool.model_validate(tool) for tool in TOOLS]
+    offered = offered_tools(read_only=only_reads(fold.settings))
+    tools = [types.Tool.model_validate(tool) for tool in offered]
 
     async def list_tools(
         _ctx: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None

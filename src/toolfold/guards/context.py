@@ -115,6 +115,11 @@ class RunContext:
     asker: Ask | None = None
     """How a person is asked; None where there is nobody to ask."""
 
+    @property
+    def shown_session(self) -> str | None:
+        """The session by the name that somebody gave it; None for the one of a connection, whose name is ours."""
+        return None if self.session is None or self.session.startswith("@") else self.session
+
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""
         if self.on_event is not None:
