@@ -150,6 +150,17 @@ def privacy(
     _print(figures, "Privacy", json=False)
 
 
+def guards(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
+    """What the whole chain of guards costs per call, by itself.
+
+    Example: scripts/bench guards
+    """
+    from benchmarks import guards as bench
+
+    progress = _progress()
+    _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Guards, per call", json=json)
+
+
 def soak(
     count: Annotated[int, typer.Option("--runs", min=1, help="How many programs to run.")] = 10_000, json: Json = False
 ) -> None:
@@ -206,7 +217,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, soak):
+    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, soak):
         app.command(command.__name__)(command)
     app()
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
     from toolfold.guards.guard import Guard
+    from toolfold.review.risk import Risk
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.schema.validation import Validators
@@ -181,6 +182,9 @@ class Toolfold:
             await self.live.listed_for_program(code, run.deadline.remaining)
             refused = self._review(code, run.caller) if check else None
             run.notes.review = "refused" if refused is not None else "passed" if check else "off"
+            if refused is not None:
+                return RunResult(success=False, error=refused, session=run.shown_session)
+            refused = await self._chain.programs.refusal(run, lambda: self._risk(code))
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
@@ -363,6 +367,11 @@ class Toolfold:
             line=first.line,
             text="\n".join(["Nothing was run.", *lines]),
         )
+
+    def _risk(self, code: str) -> Risk:
+        from toolfold.review.risk import assess
+
+        return assess(code, self.catalog.names, self.catalog.tool, self.catalog.named)
 
     def _usages(self, tools: Iterable[tuple[str, str] | None]) -> list[str]:
         """How the tools that were called wrongly are called, each once."""

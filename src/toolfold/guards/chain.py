@@ -18,6 +18,7 @@ from toolfold.guards.inject import Inject
 from toolfold.guards.limits import Count, Slots
 from toolfold.guards.permission import Permission, denial
 from toolfold.guards.policy import Policy
+from toolfold.guards.programs import Programs
 from toolfold.guards.record import Record
 from toolfold.guards.usage import Limits, Usage
 from toolfold.sandbox.replies import ReplyBudget
@@ -42,6 +43,7 @@ class Chain:
         self._privacy = _privacy(settings) if settings.privacy.enabled else None
         tokenise = self._privacy.tokenise if self._privacy is not None else None
         self._audit = Audit(settings, tokenise) if settings.audit.enabled else None
+        self.programs = Programs(settings.review, recorded=self._audit is not None)
 
     async def close(self) -> None:
         if self._audit is not None:
