@@ -20,6 +20,7 @@ COMMANDS = {
     "doctor": "Check config, servers and sandbox, and say what to do.",
     "trust": "Show what a project's own config files would start, and allow it.",
     "audit": "Read the audit log, and prove that it is whole.",
+    "tools": "See and accept changes of tools.",
     "token": "Say who may call over HTTP with a token of their own.",
     "demo": "Run six scenarios on embedded servers and measure them.",
 }

@@ -104,6 +104,8 @@ class Settings(Model):
     """Whether search may use vectors where the extra is installed."""
     security: Literal["low", "standard", "high"] = "standard"
     """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
+    trusted_servers: tuple[str, ...] = ()
+    """Servers whose tools may change without a person's consent; `*` is all."""
     callers: Callers = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
     jwt: JwtSettings | None = None

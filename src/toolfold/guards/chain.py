@@ -13,21 +13,31 @@ from toolfold.guards.events import RunResult
 from toolfold.guards.guard import Guard, Own, Proceed, stack
 from toolfold.guards.limits import Count, Slots
 from toolfold.guards.permission import Permission, ask_once
+from toolfold.guards.pins import Pinned
 from toolfold.guards.policy import Policy
 from toolfold.guards.record import Record
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
+from toolfold.telemetry.audit_records import ToolNoted
 
 
 class Chain:
     """The guards of one fold. What lives across runs is held here; `for_run` makes what belongs to one run."""
 
-    def __init__(self, settings: Settings, own: Sequence[Guard], validators: Validators) -> None:
+    def __init__(
+        self, settings: Settings, own: Sequence[Guard], validators: Validators, is_held: Callable[[str, str], bool]
+    ) -> None:
         self._limits = settings.sandbox
         self._own = [Own(guard) for guard in own]
         self._validators = validators
         self._policy = Policy(settings.policy)
+        self._pinned = Pinned(is_held)
         self._audit = Audit(settings) if settings.audit.enabled else None
+
+    def note(self, noted: ToolNoted) -> None:
+        """Put what became of a definition into the audit log, where there is one."""
+        if self._audit is not None:
+            self._audit.log.add(noted)
 
     async def close(self) -> None:
         if self._audit is not None:
@@ -47,6 +57,7 @@ class Chain:
             record,  # outermost: a refused call is recorded too, with the arguments that the program wrote
             Count(self._limits.tool_calls),  # before anything that costs: a flood is refused cheaply
             *([self._audit] if self._audit is not None else []),  # what is refused below is in the log; a flood is not
+            self._pinned,  # nothing is asked, restored or checked for a tool that is not what it was
             *self._own,  # may refuse, rewrite and ask, and what they wrote is checked below
             # Restoring private values and injecting context values belong here: they write arguments.
             CheckArguments(self._validators),  # the arguments as they will be sent; nothing below changes them
