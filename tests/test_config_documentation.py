@@ -16,6 +16,7 @@ from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import CallerSettings, JwtSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
 
@@ -24,6 +25,11 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Settings),
     ("sandbox.", SandboxSettings),
     ("retention.", RetentionSettings),
+    ("policy.", PolicySettings),
+    ("approval.", ApprovalSettings),
+    ("context.", ContextSettings),
+    ("review.", ReviewSettings),
+    ("limits.", LimitSettings),
     ("servers.NAME.", ServerConfig),
     ("audit.", AuditSettings),
     ("callers.NAME.", CallerSettings),

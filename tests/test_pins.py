@@ -143,8 +143,8 @@ def settings(folder: Path, env: dict[str, str] | None = None) -> Settings:
 
 
 def listing(**given: Any) -> Listing:
-    tool = {"server": "shop", "name": "pay", "description": "Pay.", "input_schema": {"type": "object", "title": "T"}}
-    return Listing(server="shop", tools=[ToolDefinition(**{**tool, **given})])
+    usual: dict[str, Any] = {"description": "Pay.", "input_schema": {"type": "object", "title": "T"}}
+    return Listing(server="shop", tools=[ToolDefinition(server="shop", name="pay", **{**usual, **given})])
 
 
 CHANGED: list[dict[str, Any]] = [

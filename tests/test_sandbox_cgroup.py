@@ -155,6 +155,22 @@ def test_groups_of_killed_hosts_are_swept(tmp_path: Path) -> None:
     }
 
 
+def test_what_killed_hosts_left_in_their_groups_is_ended(tmp_path: Path) -> None:
+    own = _two(tmp_path / "fs", "/app", handed="memory")
+    groups = find_cgroups(_proc(tmp_path, "0::/app\n", [("cgroup2", "", tmp_path / "fs")]))
+    assert groups is not None
+    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    group = own / "toolfold-999999999-1-abcd"
+    group.mkdir()
+    (group / "cgroup.procs").write_text(f"{left.pid}\n")
+    os.utime(group, (1, 1))
+    try:
+        groups.sweep()
+        assert left.wait(10) == -signal.SIGKILL
+    finally:
+        left.kill()
+
+
 @pytest.mark.parametrize(
     ("users", "groups", "expected"),
     [

@@ -181,6 +181,8 @@ async def test_nothing_goes_on_working_where_nothing_can_be_frozen(data_dir: Pat
     async with _sandbox(data_dir, tmp_path, without_groups=True) as (sandbox, cell):
         await sandbox.run(f"{PRELUDE}\n{LEAVES[left]}\ntime.sleep(0.1)\n", Listener(slow=False), 10)
         await _until(lambda: cell.still() or not sandbox.alive)
+        if not sandbox.alive:
+            await sandbox.close()
         before = count.stat().st_size
         await asyncio.sleep(0.3)
         assert count.stat().st_size == before

@@ -136,8 +136,8 @@ class Toolfold:
     ) -> RunResult:
         """Run a program. With a `session` its variables and files are there for the caller's next run.
 
-        `caller` is whose sessions these are; `groups` and `context` are what guards may know of it and of the run (for
-        example a user's id).
+        `caller` is whose sessions these are; `groups` and `context` are what guards and the program may know of it and
+        of the run (a user's id, say): `context.user_id` in the program, and in arguments by `context.inject`.
         `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
@@ -146,6 +146,9 @@ class Toolfold:
         _text(caller, "caller")
         if session is not None:
             _text(session, "session")
+        for name, value in (context or {}).items():
+            _text(name, "context")
+            _text(value, f"context[{name!r}]")
         seconds = self.settings.sandbox.timeout if timeout is None else timeout
         run = RunContext(
             caller,
@@ -155,6 +158,8 @@ class Toolfold:
             values=context or {},
             on_event=on_event,
             asker=ask,
+            privacy=await self._chain.privacy_of(caller, session),
+            code=code,
         )
         task = asyncio.current_task()
         assert task is not None
@@ -177,7 +182,7 @@ class Toolfold:
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
-            refused = self._review(code) if check else None
+            refused = self._review(code, run.caller) if check else None
             run.notes.review = "refused" if refused is not None else "passed" if check else "off"
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.session)
@@ -267,7 +272,7 @@ class Toolfold:
     async def warm_up(self) -> None:
         """Get the sandbox and the API tree ready before the first program asks for them."""
         await self._sandbox()
-        await self._trees.fresh()
+        await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
         await self.live.warm()
 
     async def choice(self) -> Choice:
@@ -299,7 +304,7 @@ class Toolfold:
 
         settings = self.settings.sandbox
         self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
-        await self._trees.fresh()
+        await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
         world = World(self.live, self.fleet, self._validators, self._chain)
 
         def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
@@ -335,10 +340,17 @@ class Toolfold:
         self._stack.push_async_callback(chain.close)
         return chain
 
-    def _review(self, code: str) -> RunError | None:
+    def _review(self, code: str, caller: str) -> RunError | None:
         from toolfold.review.review import review
 
-        findings = review(code, self.catalog.names, self.catalog.tool, self._validators)
+        names = self.catalog.names_in(self._chain.scope(caller))
+
+        def denied(module: str, function: str) -> str:
+            found = self.catalog.names.resolve(module, function)
+            tool = self.catalog.tool(*found) if found is not None else None
+            return self._chain.denial(caller, tool) if tool is not None else ""
+
+        findings = review(code, names, self.catalog.shown_tool, self._validators, denied)
         if not findings:
             return None
         lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
@@ -359,7 +371,7 @@ class Toolfold:
         """How the tools that were called wrongly are called, each once."""
         from toolfold.codegen.render import usage
 
-        found = [self.catalog.tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
+        found = [self.catalog.shown_tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
         return [usage(self.catalog.names, tool) for tool in found[:2] if tool is not None]
 
 

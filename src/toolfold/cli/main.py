@@ -18,6 +18,7 @@ COMMANDS = {
     "search": "Find tools.",
     "generate": "Write the typed API of all tools into a folder.",
     "doctor": "Check config, servers and sandbox, and say what to do.",
+    "approve": "Answer programs that wait for a person's approval.",
     "trust": "Show what a project's own config files would start, and allow it.",
     "audit": "Read the audit log, and prove that it is whole.",
     "tools": "See and accept changes of tools.",

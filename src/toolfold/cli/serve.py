@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shlex
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +19,9 @@ from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
+    from toolfold.gateway.approval_page import ApprovalPage
+    from toolfold.gateway.runs import AskLocally
+    from toolfold.guards.events import Question, Replied
 
 _WARM_UP_DELAY = 0.3
 
@@ -45,23 +51,26 @@ def serve(
 
     async def work() -> None:
         async with open_fold(config, catalog, data) as fold:
-            await (_serve_stdio(fold) if http is None else _serve_http(fold, http, token, no_token=no_token))
+            if http is None:
+                await _serve_stdio(fold, data)
+            else:
+                await _serve_http(fold, http, token, data, no_token=no_token)
 
     run_async(work)
 
 
-async def _serve_stdio(fold: Toolfold) -> None:
+async def _serve_stdio(fold: Toolfold, data: Path | None) -> None:
     from toolfold.gateway.greeting import Greeting
 
     greeting = Greeting()
     await greeting.while_importing("toolfold.gateway.stdio")
     from toolfold.gateway.stdio import serve_stdio
 
-    async with _prepared(fold):
-        await serve_stdio(fold, greeting)
+    async with _prepared(fold), _local_questions(fold, data) as ask_locally:
+        await serve_stdio(fold, greeting, ask_locally=ask_locally)
 
 
-async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_token: bool) -> None:
+async def _serve_http(fold: Toolfold, address: str, token: str | None, data: Path | None, *, no_token: bool) -> None:
     from toolfold.cli.console import note
     from toolfold.gateway.http import parse_address, serve_http
     from toolfold.gateway.token import own_token
@@ -78,8 +87,30 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_tok
             note("Its clients need the token of this data folder. For example:")
             note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
 
-    async with _prepared(fold):
-        await serve_http(fold, host, port, token=given or made, started=started)
+    async with _prepared(fold), _local_questions(fold, data) as ask_locally:
+        await serve_http(fold, host, port, token=given or made, started=started, ask_locally=ask_locally)
+
+
+@asynccontextmanager
+async def _local_questions(fold: Toolfold, data: Path | None) -> AsyncGenerator[AskLocally]:
+    """The way to the person at this machine. Nothing of it is imported or started before the first question."""
+    page: ApprovalPage | None = None
+
+    async def ask(question: Question, caller: str, session: str | None) -> Replied:
+        nonlocal page
+        if page is None:
+            from toolfold.cli.announce import announce
+            from toolfold.gateway.approval_page import ApprovalPage
+
+            command = "toolfold approve" if data is None else f"toolfold approve --data {shlex.quote(str(data))}"
+            page = ApprovalPage(fold.settings.data_dir, partial(announce, command))
+        return await page.ask(question, caller, session)
+
+    try:
+        yield ask
+    finally:
+        if page is not None:
+            await page.close()
 
 
 @asynccontextmanager

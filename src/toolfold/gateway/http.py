@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from toolfold.fold import Toolfold
+    from toolfold.gateway.runs import AskLocally
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _PATHS = ("/mcp", "/mcp/")
@@ -49,9 +50,18 @@ def is_loopback(host: str) -> bool:
 
 
 async def serve_http(
-    fold: Toolfold, host: str, port: int, *, token: str | None, started: Callable[[str], None]
+    fold: Toolfold,
+    host: str,
+    port: int,
+    *,
+    token: str | None,
+    started: Callable[[str], None],
+    ask_locally: AskLocally | None = None,
 ) -> None:
-    """Serve until cancelled. `started` is called with the address. Off loopback a token is required."""
+    """Serve until cancelled. `started` is called with the address. Off loopback a token is required.
+
+    `ask_locally` is for clients that show no forms.
+    """
     if not token and not is_loopback(host):
         raise ConfigError(
             f"{host} can be reached from other machines, so a token is required.",
@@ -59,7 +69,7 @@ async def serve_http(
         )
     sock = listen(host, port)
     bound = sock.getsockname()[1]
-    server = make_server(fold)
+    server = make_server(fold, ask_locally=ask_locally)
     async with server.lifespan(server) as state:
         endpoint = McpEndpoint(server, _allowed_names(host, bound), state)
         app = Authenticated(_Routes(endpoint), Callers(fold.settings, token))

@@ -12,16 +12,20 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from toolfold.errors import InvalidRequest, LimitExceeded
-from toolfold.guards.events import Event, Question, Reply
+from toolfold.guards.events import Event, Question, Replied, Reply, protected_event
+
+if TYPE_CHECKING:
+    from toolfold.privacy.privacy import RunPrivacy
 
 LOCAL_CALLER = "local"
 """The one caller of a stdio client, of the command line, and of a library that names no other."""
 LONGEST_PAUSE = 3600.0
 """Seconds for which one run's clock may stand still in total; after that it goes on whatever is being decided."""
 
-Ask = Callable[[Question], Awaitable[Reply]]
+Ask = Callable[[Question], Awaitable[Reply | Replied]]
 _log = logging.getLogger("toolfold")
 
 
@@ -134,19 +138,30 @@ class RunContext:
     on_event: Callable[[Event], None] | None = None
     asker: Ask | None = None
     """How a person is asked; None where no person can be asked."""
+    privacy: RunPrivacy | None = field(default=None, compare=False, repr=False)
+    """Where personal values are kept private: how."""
     notes: RunNotes = field(default_factory=RunNotes, compare=False, repr=False)
+    code: str = field(default="", repr=False)
+    """The program."""
+    answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)
+    """A person's answers that hold for the rest of this run, by the target of the calls."""
 
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""
         if self.on_event is not None:
             try:
-                self.on_event(event)
+                self.on_event(event if self.privacy is None else protected_event(event, self.privacy))
             except Exception:
                 _log.exception("a listener failed on %s", type(event).__name__)
 
     async def ask(self, question: Question) -> Reply:
         """Ask the person responsible for this run; its clock stands still meanwhile. "no" where no one can be asked."""
+        return (await self.replied(question)).reply
+
+    async def replied(self, question: Question) -> Replied:
+        """The same, with who gave the answer."""
         if self.asker is None:
-            return "no"
+            return Replied("no", "nobody to ask")
         with self.deadline.paused():
-            return await self.asker(question)
+            reply = await self.asker(question)
+        return reply if isinstance(reply, Replied) else Replied(reply, "host application")

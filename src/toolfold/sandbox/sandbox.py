@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
 from toolfold.guards.context import Deadline
+from toolfold.sandbox.costs import Costs
 from toolfold.sandbox.frames import Done, FrameError, FrameReader, Message, ProgressReport, Ready, Request, encode
 from toolfold.sandbox.protocol import Cell, SessionHome
 from toolfold.sandbox.quota import Quota
@@ -33,6 +34,7 @@ _CHUNK = 1 << 16
 _SMALL_CHUNK = 1 << 13
 _MUCH = 32 * 1024 * 1024
 """Bytes of replies in one run after which memory is given back to the system."""
+_SHORTEST_PAUSE = 0.0005
 # A request that is answered without waiting is answered in the same breath, where Python can do that.
 _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 
@@ -88,10 +90,19 @@ class Sandbox(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=_UNREAD_REPLIES)
         self._transport = transport
 
-    async def run(self, code: str, host: Host, limit: Deadline | float, replies: ReplyBudget | None = None) -> Done:
+    async def run(
+        self,
+        code: str,
+        host: Host,
+        limit: Deadline | float,
+        replies: ReplyBudget | None = None,
+        costs: Costs | None = None,
+        context: Mapping[str, str] | None = None,
+    ) -> Done:
         """Run one program to its end. What goes wrong ends the sandbox and raises; the program's own error does not.
 
-        `limit` is the run's own clock, or seconds from now; `replies` is what the host fetches within.
+        `limit` is the run's own clock, or seconds from now; `replies` is what the host fetches within; `context` is
+        what the program reads as `toolfold.context`.
         """
         deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
         assert self.alive
@@ -101,9 +112,12 @@ class Sandbox(asyncio.BufferedProtocol):
             if self._explaining is not None:
                 await self._explaining
             raise self._failure or SandboxDied("the sandbox has ended.")
-        run = self._run = Run(host, self._loop.create_future(), replies or ReplyBudget())
+        run = self._run = Run(host, self._loop.create_future(), replies or ReplyBudget(), costs or Costs())
         # Half of a character pair cannot be sent, and is no program anyway. Sent before it wakes: it wakes only once.
-        self._transport.write(encode({"t": "run", "code": code.encode("utf-8", "replace").decode()}))
+        order: dict[str, Any] = {"t": "run", "code": _sendable(code)}
+        if context:
+            order["context"] = {_sendable(name): _sendable(value) for name, value in context.items()}
+        self._transport.write(encode(order))
         self._watch.begin(deadline.remaining)
         try:
             async with deadline.enforced(f"The program was stopped after {deadline.seconds:g} s."):
@@ -176,7 +190,7 @@ class Sandbox(asyncio.BufferedProtocol):
             begun = self._loop.time()
             messages = self._reader.feed(self._incoming[:nbytes])
             if messages and messages[0][1] > LARGE:
-                self._charge(self._loop.time() - begun)
+                self._wait(self._run and self._run.costs.stalled(self._loop.time() - begun))
             self._count(len(messages))
             for message, size in messages:
                 self._on_message(message, size)
@@ -187,20 +201,26 @@ class Sandbox(asyncio.BufferedProtocol):
         except LimitExceeded as error:
             self._fail(error)
 
-    def _charge(self, seconds: float) -> None:
-        """What a guest costs everybody, that guest waits for: after its allowance it is read from more slowly."""
+    def _wait(self, seconds: float | None) -> None:
+        """What a guest costs everybody, that guest waits for: nothing is read from it meanwhile, and nothing begun."""
         run = self._run
-        if run is None:
-            return
-        if wait := run.charge(seconds):
-            run.waits = True
-            self._hold_back(run)
-            self._loop.call_later(wait, self._waited, run)
+        if run is not None and seconds:
+            run.wait_until = max(run.wait_until, self._loop.time() + seconds)
+            if not run.waits:
+                run.waits = True
+                self._hold_back(run)
+                self._loop.call_at(run.wait_until, self._waited, run)
 
     def _waited(self, run: Run) -> None:
+        if not self.alive or self._run is not run:
+            return
+        if self._loop.time() < run.wait_until:
+            self._loop.call_at(run.wait_until, self._waited, run)
+            return
         run.waits = False
-        if self.alive and self._run is run:
-            self._hold_back(run)
+        self._hold_back(run)
+        if run.is_serving:
+            self._serve(run)
 
     def _count(self, messages: int) -> None:
         now = self._loop.time()
@@ -230,10 +250,39 @@ class Sandbox(asyncio.BufferedProtocol):
         if request.id in run.requests:
             raise FrameError(f"request {request.id} is open already")
         run.open_bytes += size
-        task = asyncio.Task(self._answer(run, request, size), loop=self._loop, **_EAGER)
-        if not task.done():
-            run.requests[request.id] = task
-            self._hold_back(run)
+        run.requests[request.id] = None
+        run.line.append((request, size))
+        self._hold_back(run)
+        if not run.is_serving:
+            run.is_serving = True
+            self._serve(run)
+
+    def _serve(self, run: Run) -> None:
+        """Begin the requests that are first in line: so many that others have their turn in between."""
+        measured = self._loop.call_soon if not _EAGER else _now
+        measured(self._begin_slice, run)
+        for _ in range(min(run.slice_length, len(run.line))):
+            request, size = run.line.popleft()
+            task = asyncio.Task(self._answer(run, request, size), loop=self._loop, **_EAGER)
+            if not task.done():
+                run.requests[request.id] = task
+        measured(self._end_slice, run)
+
+    def _begin_slice(self, run: Run) -> None:
+        run.slice_begun = self._loop.time()
+
+    def _end_slice(self, run: Run) -> None:
+        took = run.end_slice(self._loop.time())
+        pause = run.costs.worked(took) if run.line else 0.0
+        self._wait(run.costs.stalled(took) or (pause if pause > _SHORTEST_PAUSE else 0.0))
+        if not run.line:
+            run.is_serving = False
+        elif not run.waits:
+            self._loop.call_soon(self._continue, run)
+
+    def _continue(self, run: Run) -> None:
+        if self.alive and self._run is run:
+            self._serve(run)
 
     def _hold_back(self, run: Run) -> None:
         """Read no further while too much is open, so that what a guest can make the host hold is bounded."""
@@ -248,7 +297,11 @@ class Sandbox(asyncio.BufferedProtocol):
 
     async def _answer(self, run: Run, request: Request, size: int) -> None:
         try:
-            data = encode(await self._reply(run, request))
+            reply = await self._reply(run, request)
+            begun = self._loop.time()
+            data = encode(reply)
+            if len(data) > LARGE:
+                self._wait(run.costs.answered(len(data), self._loop.time() - begun))
             async with run.replies.writing(len(data)):
                 await self._writable.wait()
                 if self.alive and self._transport is not None and self._run is run:
@@ -346,6 +399,10 @@ class Sandbox(asyncio.BufferedProtocol):
             self._take_output(data)
 
 
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
 def _died(ending: str, said: str) -> SandboxDied:
     if said:
         return SandboxDied(f"The sandbox did not start ({ending}): {said.strip()}")
@@ -353,9 +410,13 @@ def _died(ending: str, said: str) -> SandboxDied:
     return SandboxDied(f"The program ended its interpreter ({ending}).", hint=hint)
 
 
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+def _now(work: Callable[[Run], None], run: Run) -> None:
+    work(run)
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None] | None]) -> None:
     """Requests end with the program: nothing is called on its behalf afterwards."""
-    pending = [task for task in tasks if not task.done()]
+    pending = [task for task in tasks if task is not None and not task.done()]
     for task in pending:
         task.cancel()
     if pending:

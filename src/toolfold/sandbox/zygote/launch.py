@@ -9,30 +9,35 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from toolfold.sandbox.bubblewrap.launcher import Launcher
+from toolfold.sandbox.bubblewrap.process import BwrapProcess
 from toolfold.sandbox.exits import readable
 
 SHELVES = "/tmp/homes"  # noqa: S108 - inside
 _ROOT = "/tmp/root"  # noqa: S108 - inside
-_MADE_BY_BWRAP = ("--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
+_MADE_BY_BWRAP = ("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session", "--cap-drop", "ALL")
+"""The zygote is process 1: its end is the end of all clones, and it ends when the host does, as its control socket is
+closed then. So there is no `--die-with-parent`, which may kill bwrap while the process inside still waits to be told to
+go on, and that one waits for ever then.
+"""
 
 
 @dataclass(frozen=True)
 class Launched:
-    """bwrap, and a handle on the first process inside: when that has ended, everything inside has."""
+    """bwrap, and the zygote in it, with a handle: when that has ended, everything inside has."""
 
-    process: subprocess.Popen[bytes]
-    first: int
+    process: BwrapProcess
+    pid: int
+    handle: int
 
 
 async def launch(launcher: Launcher, api: Path, folders: Sequence[Path], control: int, output: int) -> Launched:
-    """Start bwrap around a zygote that listens on `control` and complains on `output`. Raises OSError."""
+    """Start bwrap around a zygote that listens on `control` and writes errors to `output`. Raises OSError."""
     with contextlib.ExitStack() as ours:
         with contextlib.ExitStack() as theirs:
             told, tell = _pipe(theirs, ours)
@@ -47,19 +52,19 @@ async def launch(launcher: Launcher, api: Path, folders: Sequence[Path], control
         arguments += [*launcher.root(names, api, _ROOT), "--perms", "0755", "--dir", SHELVES]
         for number, folder in enumerate(folders):
             arguments += ["--bind", names[folder], f"{SHELVES}/{number}"]
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(process.wait)
+            undo.callback(process.kill)
             tell.write(b"\0".join(map(os.fsencode, arguments)))
             tell.close()
             pid = await _first_process(info)
-            first = os.pidfd_open(pid)
+            handle = os.pidfd_open(pid)
+            undo.callback(os.close, handle)
             if launcher.users is not None:
                 launcher.users.let_all_exist(pid)
                 unblock.write(b"1")
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-    return Launched(process, first)
+            undo.pop_all()
+    return Launched(process, pid, handle)
 
 
 def _arguments(launcher: Launcher, info: int, blocked: int) -> list[str]:

@@ -71,6 +71,7 @@ def serve(options: dict[str, Any], descriptor: int, *, rehearse: bool = False) -
     """
     from . import already_parsed, confine, program
     from .channel import open_channel
+    from .context import set_context
 
     sys.argv = ["program.py"]
     os.chdir(_HOME)
@@ -93,6 +94,7 @@ def serve(options: dict[str, Any], descriptor: int, *, rehearse: bool = False) -
         order = channel.next_order()
         if order["t"] != "run":
             continue
+        set_context(order.get("context", {}))
         done = programs.run(order["code"])
         done["error"] = _shortened(done["error"])
         output.flush()

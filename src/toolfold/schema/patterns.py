@@ -119,10 +119,10 @@ class TargetPattern:
         self._everything = pattern == "*"
         self._kind = kind if colon and kind in {"resource", "prompt"} else "tool"
         text, separator = (pattern, ".") if self._kind == "tool" else (rest, ":")
-        read = _read_value if self._kind == "resource" else _read_name
+        read = _read_value if self._kind == "resource" else read_name
         # Names may hold the separator: the pattern means every server and name that it can be read as.
         self._splits = [
-            (TextPattern(text[:at], _read_name), TextPattern(text[at + 1 :], read))
+            (TextPattern(text[:at], read_name), TextPattern(text[at + 1 :], read))
             for at, char in enumerate(text)
             if char == separator
         ]
@@ -138,8 +138,8 @@ class TargetPattern:
         return NO
 
 
-def _read_name(text: str) -> str:
-    """Generated code writes `create_issue` where the server says `create-issue`."""
+def read_name(text: str) -> str:
+    """A name as a lenient reader takes it; generated code writes `create_issue` for `create-issue`."""
     return folded(text).replace("-", "_")
 
 
@@ -254,14 +254,14 @@ class _Values:
 
 def _follow(items: dict[str, Any], path: list[str], as_written: bool) -> Iterable[tuple[Any, list[str], bool]]:
     whole, first = ".".join(path), path[0]
-    loose_whole, loose_first = _read_name(whole), _read_name(first)
+    loose_whole, loose_first = read_name(whole), read_name(first)
     for key, value in items.items():
         if key == first:
             yield value, path[1:], as_written
         elif key == whole:
             yield value, [], as_written
         else:
-            loose = _read_name(key)
+            loose = read_name(key)
             if loose == loose_first:
                 yield value, path[1:], False
             elif loose == loose_whole:
