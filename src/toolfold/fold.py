@@ -86,6 +86,8 @@ class Toolfold:
             _log.warning(self.loaded.data_problem)
         fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
         self._fleet = await self._stack.enter_async_context(fleet)
+        if self.settings.audit.enabled:
+            self.catalog.acceptance.on_noted = self._chain.note
         self._live = LiveCatalog(self.catalog, fleet, self.settings.servers)
         self._stack.push_async_callback(self._live.close)
         return self
@@ -179,6 +181,7 @@ class Toolfold:
         if not self.settings.enabled:
             return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
+            self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
             refused = self._review(code, run.caller) if check else None
             run.notes.review = "refused" if refused is not None else "passed" if check else "off"
@@ -337,7 +340,7 @@ class Toolfold:
     def _chain(self) -> Chain:
         from toolfold.guards.chain import Chain
 
-        chain = Chain(self.settings, self._guards, self._validators)
+        chain = Chain(self.settings, self._guards, self._validators, self.catalog.is_held)
         self._stack.push_async_callback(chain.close)
         return chain
 
