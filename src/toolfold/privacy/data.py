@@ -171,6 +171,10 @@ class DataTokeniser:
             if self._size > _BYTES:
                 self._flush()
 
+    def _is_sure(self, value: str) -> bool:
+        """Whether it is a value even in a field of mere numbers."""
+        return any(map(str.isalpha, value)) or self._tokeniser.vault.knows(value)
+
     def _is_wanted(self, meaning: str) -> bool:
         """Whether a number in a field of this meaning may be a value."""
         return meaning in _AS_NUMBER or (self._has_numbers and meaning != PLAIN)
@@ -204,7 +208,7 @@ class DataTokeniser:
             while one is not None and one.start < begin + len(text):
                 start, end = one.start - begin, one.end - begin
                 value = text[start:end]
-                if meaning != PLAIN or one.kind not in _IN_DIGITS or any(map(str.isalpha, value)):
+                if meaning != PLAIN or one.kind not in _IN_DIGITS or self._is_sure(value):
                     pieces += (text[written:start], self._tokeniser.token(one, value, self._server))
                     written = end
                     has_kind = has_kind or one.kind == meaning
