@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from tests.config_machine import Machine
 from toolfold.config import overlay
 from toolfold.config.audit import AuditSettings
+from toolfold.config.callers import CallerSettings, JwtSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
@@ -31,6 +32,8 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("limits.", LimitSettings),
     ("servers.NAME.", ServerConfig),
     ("audit.", AuditSettings),
+    ("callers.NAME.", CallerSettings),
+    ("jwt.", JwtSettings),
 ]
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.]+)` \| ?(.*?) ?\| (.+) \|$", PAGE, flags=re.MULTILINE)}
 

@@ -28,6 +28,7 @@ from starlette.types import Receive, Scope, Send
 from tests.lab import LAB, lab_fold
 from tests.test_gateway_stdio import serve_command
 from toolfold.errors import ConfigError, UpstreamIsToolfold
+from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.http import Authenticated, is_loopback, listen, parse_address
 from toolfold.gateway.streamable import McpEndpoint
@@ -95,7 +96,7 @@ async def started(command: Sequence[str], env: dict[str, str] | None = None) -> 
 async def endpoint(server: Server[Any], token: str | None = None) -> AsyncGenerator[str]:
     """Any MCP server on our HTTP side."""
     sock = listen("127.0.0.1", 0)
-    async with Connections(Authenticated(McpEndpoint(server, None, {}), token), sock):
+    async with Connections(Authenticated(McpEndpoint(server, None, {}), Callers(None, token)), sock):
         yield f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
     from toolfold.guards.guard import Guard
+    from toolfold.review.risk import Risk
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.schema.validation import Validators
@@ -125,6 +126,7 @@ class Toolfold:
         *,
         session: str | None = None,
         caller: str = LOCAL_CALLER,
+        groups: Iterable[str] = (),
         context: Mapping[str, str] | None = None,
         timeout: float | None = None,
         check: bool | None = None,
@@ -133,8 +135,8 @@ class Toolfold:
     ) -> RunResult:
         """Run a program. With a `session` its variables and files are there for the caller's next run.
 
-        `caller` is whose sessions these are, `context` what guards and the program may know about the run (a user's
-        id, say): `context.user_id` in the program, and in arguments where `context.inject` says so.
+        `caller` is whose sessions these are, `groups` what rules may know of it. `context` is what the application says
+        about the run: `context.user_id` in the program, and in arguments where `context.inject` says so.
         `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
@@ -148,7 +150,14 @@ class Toolfold:
             _text(value, f"context[{name!r}]")
         seconds = self.settings.sandbox.timeout if timeout is None else timeout
         run = RunContext(
-            caller, session, Deadline(seconds), values=context or {}, on_event=on_event, asker=ask, code=code
+            caller,
+            session,
+            Deadline(seconds),
+            groups=frozenset(groups),
+            values=context or {},
+            on_event=on_event,
+            asker=ask,
+            code=code,
         )
         task = asyncio.current_task()
         assert task is not None
@@ -172,6 +181,9 @@ class Toolfold:
             await self.live.listed_for_program(code, run.deadline.remaining)
             refused = self._review(code, run.caller) if check else None
             run.notes.review = "refused" if refused is not None else "passed" if check else "off"
+            if refused is not None:
+                return RunResult(success=False, error=refused, session=run.session)
+            refused = await self._chain.programs.refusal(run, lambda: self._risk(code))
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.session)
             sessions = await self._sandbox()
@@ -354,6 +366,11 @@ class Toolfold:
             line=first.line,
             text="\n".join(["Nothing was run.", *lines]),
         )
+
+    def _risk(self, code: str) -> Risk:
+        from toolfold.review.risk import assess
+
+        return assess(code, self.catalog.names, self.catalog.tool, self.catalog.named)
 
     def _usages(self, tools: Iterable[tuple[str, str] | None]) -> list[str]:
         """How the tools that were called wrongly are called, each once."""

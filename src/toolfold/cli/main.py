@@ -21,6 +21,8 @@ COMMANDS = {
     "approve": "Answer programs that wait for a person's approval.",
     "trust": "Show what a project's own config files would start, and allow it.",
     "audit": "Read the audit log, and prove that it is whole.",
+    "token": "Say who may call over HTTP with a token of their own.",
+    "policy": "Say what may be called: list, test and write rules.",
     "demo": "Run six scenarios on embedded servers and measure them.",
 }
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
-from toolfold.config.callers import CallerSettings
+from toolfold.config.callers import Callers, JwtSettings
 from toolfold.config.model import Model, switchable
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.retention import RetentionSettings
@@ -102,8 +102,10 @@ class Settings(Model):
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
-    callers: dict[str, CallerSettings] = Field(default={})
+    callers: Callers = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
+    jwt: JwtSettings | None = None
+    """The issuer whose JWTs are accepted over HTTP as well."""
     policy: PolicySettings = PolicySettings()
     approval: ApprovalSettings = ApprovalSettings()
     context: ContextSettings = ContextSettings()

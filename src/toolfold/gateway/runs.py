@@ -45,7 +45,11 @@ _log = logging.getLogger(__name__)
 
 def caller(ctx: ServerRequestContext[Any]) -> str:
     """Who asks: what the HTTP side found out about the request; on stdio, the one person at the other end."""
-    return getattr(getattr(ctx.request, "state", None), "caller", LOCAL_CALLER)
+    return _state(ctx, "caller", LOCAL_CALLER)
+
+
+def _state(ctx: ServerRequestContext[Any], name: str, default: Any) -> Any:
+    return getattr(getattr(ctx.request, "state", None), name, default)
 
 
 class Runs:
@@ -137,6 +141,8 @@ class _ClientRun:
                 code,
                 session=self._session,
                 caller=self.caller,
+                groups=_state(self._ctx, "groups", ()),
+                context=_state(self._ctx, "context", None),
                 on_event=self._on_event if on_event else None,
                 ask=self._ask if can_ask else None,
             )

@@ -17,6 +17,7 @@ from toolfold.guards.inject import Inject
 from toolfold.guards.limits import Count, Slots
 from toolfold.guards.permission import Permission, denial
 from toolfold.guards.policy import Policy
+from toolfold.guards.programs import Programs
 from toolfold.guards.record import Record
 from toolfold.guards.usage import Limits, Usage
 from toolfold.sandbox.replies import ReplyBudget
@@ -35,6 +36,8 @@ class Chain:
         self._approvals = Approvals(settings.approval)
         self._usage = Usage(settings.limits)
         self._audit = Audit(settings) if settings.audit.enabled else None
+
+        self.programs = Programs(settings.review, recorded=self._audit is not None)
 
     async def close(self) -> None:
         if self._audit is not None:

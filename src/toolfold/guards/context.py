@@ -100,6 +100,16 @@ class Deadline:
                 timer.reschedule(when)
 
 
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, as far as the edge knows more than a name."""
+
+    name: str
+    groups: frozenset[str] = frozenset()
+    host: bool = False
+    """Whether it is an application that may give context values for its users."""
+
+
 @dataclass
 class RunNotes:
     """What was found out about one run on its way, for the record of it."""
@@ -117,6 +127,8 @@ class RunContext:
     deadline: Deadline
     language: str = "python"
     id: str = field(default_factory=lambda: secrets.token_hex(8))
+    groups: frozenset[str] = frozenset()
+    """The caller's groups, for rules."""
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     """What the host application gave with the run (`context=`): for example the user's id."""
     on_event: Callable[[Event], None] | None = None
