@@ -18,6 +18,7 @@ from toolfold.sandbox import sandbox as module
 from toolfold.sandbox.exits import in_words
 from toolfold.sandbox.frames import Call, Request
 from toolfold.sandbox.protocol import Cell, SessionHome
+from toolfold.sandbox.costs import Costs
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.sandbox.run import Run
 from toolfold.sandbox.sandbox import Sandbox
@@ -325,7 +326,7 @@ class TestLimits:
             await run
 
     async def test_book_is_kept_of_what_is_open(self) -> None:
-        run = Run(Host(), asyncio.get_running_loop().create_future(), ReplyBudget())
+        run = Run(Host(), asyncio.get_running_loop().create_future(), ReplyBudget(), Costs())
         task = asyncio.create_task(asyncio.sleep(0))
         for number, too_much, little in ((999, False, True), (1000, False, False), (1999, False, False)):
             run.requests = dict.fromkeys(range(number), task)
@@ -338,13 +339,6 @@ class TestLimits:
             run.open_bytes = size
             assert (run.has_too_much_open, run.has_little_open) == (too_much, little)
         await task
-
-    async def test_an_allowance_is_free_and_what_is_over_it_costs(self) -> None:
-        run = Run(Host(), asyncio.get_running_loop().create_future(), ReplyBudget())
-        assert run.charge(0.1) == 0.0
-        assert run.charge(0.1) == 0.0, "the allowance is used up"
-        assert run.charge(0.01) == pytest.approx(0.4)
-        assert run.charge(10) == 5.0
 
 
 class TestReplies:

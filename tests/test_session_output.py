@@ -11,7 +11,7 @@ from toolfold.session.removal import remove_tree
 
 
 def recorder(folder: Path, budget: int = 10, seen: list[str] | None = None) -> OutputRecorder:
-    return OutputRecorder(folder, "1.txt", budget, seen.append if seen is not None else None)
+    return OutputRecorder(lambda: folder, "1.txt", budget, seen.append if seen is not None else None)
 
 
 def descriptors() -> int:
