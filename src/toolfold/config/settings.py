@@ -103,6 +103,8 @@ class Settings(Model):
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
+    trusted_servers: tuple[str, ...] = ()
+    """Servers whose tools may change without a person's consent; `*` is all."""
     callers: Callers = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
     jwt: JwtSettings | None = None
