@@ -41,7 +41,7 @@ class SessionHomes:
         self._named = data_dir / "sessions"
         nameless = data_dir / "homes"
         self._named.mkdir(parents=True, exist_ok=True)
-        nameless.mkdir(parents=True, exist_ok=True)
+        nameless.mkdir(exist_ok=True)
         _sweep(nameless)
         self._own = nameless / uuid.uuid4().hex[:12]
         self._own.mkdir()
