@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import string
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from toolfold.config.policy import PolicySettings, Rule
 from toolfold.definitions import Listing, ToolDefinition
 from toolfold.guards.context import Deadline, RunContext
 from toolfold.guards.guard import Call
+from toolfold.guards.permission import how_to_allow
 from toolfold.guards.policy import Policy
 from toolfold.schema.look_alikes import folded
 from toolfold.schema.patterns import EXACT, NO, ArgumentPattern, TargetPattern
@@ -141,6 +143,31 @@ def test_no_spelling_of_a_value_gets_around_a_rule_or_into_an_allowance(wanted: 
     assert pattern.match({}, {}) == NO
 
 
+@given(ascii_values)
+def test_a_loose_match_makes_a_decision_stricter_and_never_more_lenient(wanted: Any) -> None:
+    def rule(do: str, **more: Any) -> Rule:
+        return Rule.model_validate({"match": "hub.post", "do": do, **more})
+
+    about = {"owner": wanted}
+    forbidden = Policy(PolicySettings(profile="open", rules=(rule("deny", args=about), rule("allow"))))
+    permitted = Policy(PolicySettings(profile="open", rules=(rule("allow", args=about), rule("deny"))))
+    asked = Policy(PolicySettings(profile="open", rules=(rule("ask", args=about), rule("deny"))))
+    for policy, do in ((forbidden, "deny"), (permitted, "allow"), (asked, "ask")):
+        assert policy.decide(call("tool", "hub", "post", {"owner": wanted})).do == do
+    for spelling in spellings(wanted):
+        if spelling not in (wanted, [wanted]):
+            for policy in (forbidden, permitted, asked):
+                assert policy.decide(call("tool", "hub", "post", {"owner": spelling})).do == "deny", spelling
+
+
+def test_an_allowance_that_never_applies_shows_nothing() -> None:
+    """The name is another spelling of the allowed one, so the tool is denied with any arguments."""
+    allowed = Rule.model_validate({"match": "hub.create_issue", "args": {"owner": "me"}, "do": "allow"})
+    policy = Policy(PolicySettings(rules=(allowed, Rule(match="hub.*", do="deny"))))
+    assert policy.denial("local", ToolDefinition(server="hub", name="create-issue")) is not None
+    assert policy.denial("local", ToolDefinition(server="hub", name="create_issue")) is None
+
+
 @given(values, st.lists(words, min_size=1, max_size=3))
 def test_any_argument_at_any_path_is_survived(value: Any, path: list[str]) -> None:
     for wanted in ("a*", 1, None, True):
@@ -164,6 +191,13 @@ def test_the_separator_in_a_name_does_not_move_it_to_another_server(server: str,
     assert TargetPattern(f"{server}.{name}").match("tool", server, name) == EXACT
     assert TargetPattern(f"{server}.{name}").match("resource", server, name) == NO
     assert TargetPattern(f"resource:{server}:*").match("tool", server, name) == NO
+
+
+@given(st.text("ab'\"$`; \\", min_size=1, max_size=12).filter(str.strip))
+def test_the_command_to_allow_a_call_is_one_word_for_a_shell(name: str) -> None:
+    words = shlex.split(how_to_allow(f"office.{name}").removesuffix(".").partition(": ")[2])
+    assert words[:3] == ["toolfold", "policy", "allow"]
+    assert len(words) == 4
 
 
 def test_a_long_or_wide_argument_is_not_a_way_around_and_costs_little() -> None:
