@@ -163,6 +163,17 @@ def audit(rounds: Rounds = 11, json: Json = False) -> None:
     _print(figures, "Guards, for each call", json=json)
 
 
+def guards(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
+    """What the whole chain of guards costs per call, by itself.
+
+    Example: scripts/bench guards
+    """
+    from benchmarks import guards as bench
+
+    progress = _progress()
+    _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Guards, per call", json=json)
+
+
 def soak(
     count: Annotated[int, typer.Option("--runs", min=1, help="How many programs to run.")] = 10_000, json: Json = False
 ) -> None:
@@ -219,7 +230,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, audit, soak):
+    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, audit, soak):
         app.command(command.__name__)(command)
     app()
 

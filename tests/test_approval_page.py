@@ -112,6 +112,15 @@ async def test_a_button_is_the_answer_and_the_link_works_once(
     assert (await http.get(asked.link)).status_code == 410
 
 
+async def test_a_question_in_a_guard_s_own_words_is_shown_as_it_is(asked: Asked, http: httpx2.AsyncClient) -> None:
+    assert asked.answer is not None
+    asked.answer.cancel()
+    await asked.ask(Question("Send <this>\nto everybody?"))
+    shown = (await http.get(asked.link)).text
+    assert "<h1>Allow this?</h1>" in shown
+    assert "Send &lt;this&gt;\nto everybody?" in shown
+
+
 async def test_looking_at_the_page_answers_nothing(asked: Asked, http: httpx2.AsyncClient) -> None:
     assert asked.answer is not None
     for url in (asked.link, f"{asked.link}?answer=run"):

@@ -11,13 +11,16 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
 from tests.lab import LAB
-from toolfold.gateway.texts import INSTRUCTIONS, TOOLS
+from toolfold.config.settings import Settings
+from toolfold.demo.context import definition_tokens
+from toolfold.gateway.texts import INSTRUCTIONS, TOOLS, offered_tools, only_reads
 from toolfold.telemetry.tokens import count
 
 pytestmark = pytest.mark.anyio
@@ -44,8 +47,42 @@ async def text(client: Client, tool: str, **arguments: Any) -> str:
     return content.text
 
 
-def test_both_tools_and_the_instructions_cost_at_most_200_tokens() -> None:
+READ_BY_MODELS = {"name", "description", "inputSchema"}
+READ_BY_CLIENTS = {"title", "annotations", "_meta"}
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_both_tools_and_the_instructions_cost_at_most_200_tokens(read_only: bool) -> None:
+    offered = offered_tools(read_only=read_only)
+    # Everything that is sent is either counted or never reaches a model.
+    assert {key for tool in offered for key in tool} == READ_BY_MODELS | READ_BY_CLIENTS
+    read = [{key: tool[key] for key in READ_BY_MODELS} for tool in offered]
+    assert read == TOOLS
     assert count(json.dumps(TOOLS)) + count(INSTRUCTIONS) <= 200
+    # The figure of the demo and the README counts the same three.
+    counted = [(tool["name"], tool["description"], tool["inputSchema"]) for tool in offered]
+    assert definition_tokens(counted, INSTRUCTIONS) <= 200
+
+
+async def test_clients_are_told_what_the_tools_may_do(runtime_dir: Path) -> None:
+    async with connected(runtime_dir) as client:
+        search, run = (await client.list_tools()).tools
+    assert (search.title, run.title) == ("Search tools", "Run code")
+    assert search.annotations is not None
+    assert run.annotations is not None
+    assert (search.annotations.read_only_hint, search.annotations.open_world_hint) == (True, False)
+    assert (run.annotations.read_only_hint, run.annotations.destructive_hint) == (False, True)
+    assert run.annotations.open_world_hint is True
+    assert search.meta == run.meta == {"anthropic/alwaysLoad": True}
+
+
+def test_under_a_profile_that_only_reads_run_code_is_read_only_too() -> None:
+    profiles = {name: SimpleNamespace(policy=SimpleNamespace(profile=name)) for name in ("read_only", "careful")}
+    assert only_reads(cast("Any", profiles["read_only"]))
+    assert not only_reads(cast("Any", profiles["careful"]))
+    assert not only_reads(Settings())
+    _, run = offered_tools(read_only=True)
+    assert (run["annotations"]["readOnlyHint"], run["annotations"]["destructiveHint"]) == (True, False)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28", "auto"])

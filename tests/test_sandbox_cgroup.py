@@ -103,7 +103,7 @@ def test_without_memory_there_is_no_group(tmp_path: Path) -> None:
 def test_a_busy_process_in_a_real_group_is_frozen_thawed_and_killed() -> None:
     groups = find_cgroups()
     if groups is None or not groups.freezes:
-        pytest.skip("no group can be made here that can be frozen")
+        pytest.skip("no group can be frozen here: run as root, or under systemd-run -p Delegate=yes")
     group = groups.create(Bounds(memory=100_000_000, processes=10, cores=1))
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:

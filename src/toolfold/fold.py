@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
     from toolfold.guards.guard import Guard
+    from toolfold.review.risk import Risk
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.schema.validation import Validators
@@ -168,7 +169,7 @@ class Toolfold:
             checked = self.settings.check if check is None else check
             return await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
         except LimitExceeded as error:
-            return RunResult(success=False, error=RunError.of(error), session=session)
+            return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
         except asyncio.CancelledError:
             if self._fleet is None and not task.uncancel():
                 raise FoldClosed("Toolfold was closed during the run.") from None
@@ -178,14 +179,17 @@ class Toolfold:
 
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         if not self.settings.enabled:
-            return RunResult(success=False, error=_SWITCHED_OFF, session=run.session)
+            return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
             refused = self._review(code, run.caller) if check else None
             run.notes.review = "refused" if refused is not None else "passed" if check else "off"
             if refused is not None:
-                return RunResult(success=False, error=refused, session=run.session)
+                return RunResult(success=False, error=refused, session=run.shown_session)
+            refused = await self._chain.programs.refusal(run, lambda: self._risk(code))
+            if refused is not None:
+                return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
         return await sessions.run(code, run)
@@ -366,6 +370,11 @@ class Toolfold:
             line=first.line,
             text="\n".join(["Nothing was run.", *lines]),
         )
+
+    def _risk(self, code: str) -> Risk:
+        from toolfold.review.risk import assess
+
+        return assess(code, self.catalog.names, self.catalog.tool, self.catalog.named)
 
     def _usages(self, tools: Iterable[tuple[str, str] | None]) -> list[str]:
         """How the tools that were called wrongly are called, each once."""

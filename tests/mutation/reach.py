@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tests.mutation.mutants import MODULE, Mutant
+from tests.mutation.mutants import Mutant
 from tests.mutation.tree import Tree
 
 _OTHER_ROOMS = (
@@ -82,7 +82,7 @@ class Reach:
         groups: list[tuple[int, float, list[Test]]] = []
         for name, data in self._files.items():
             tests = [Test(*test) for test in data["tests"]]
-            reached = [tests[number] for number in self._reached(data["reach"], mutant, source)]
+            reached = [tests[number] for number in self._reached(data["reach"], len(tests), mutant, source)]
             if reached:
                 # A fixture that a file's tests share is charged to the first of them.
                 setup = max(test.setup for test in tests)
@@ -99,10 +99,12 @@ class Reach:
             spent += max(test.setup for test in tests)
         return chosen
 
-    def _reached(self, reach: dict[str, Any], mutant: Mutant, source: bytes) -> set[int]:
+    def _reached(self, reach: dict[str, Any], count: int, mutant: Mutant, source: bytes) -> set[int]:
         other = next((host for part, host in _RUNS_ELSEWHERE.items() if mutant.file.startswith(part)), None)
         if other is not None:
-            return _tests_in(reach.get(other, {}).values())
+            # A test file that uses a part of it directly is about it, and so is each of its tests.
+            own = range(count) if mutant.file in reach else ()
+            return _tests_in(reach.get(other, {}).values()) | {*own}
         functions: dict[str, Any] = reach.get(mutant.file, {})
         if mutant.place in functions:
             lines = functions[mutant.place]
@@ -110,9 +112,9 @@ class Reach:
         users = set(_users(source, mutant.constant)) if mutant.constant else set[str]()
         if users:
             return _tests_in(lines for place, lines in functions.items() if place in users)
-        # Class bodies and module level: whatever uses the module, or the class.
-        inside = "" if mutant.place == MODULE else f"{mutant.place}."
-        return _tests_in(lines for place, lines in functions.items() if place.startswith(inside))
+        # A class's body: what uses the class. The module's: whatever uses the module.
+        inside = [lines for place, lines in functions.items() if place.startswith(f"{mutant.place}.")]
+        return _tests_in(inside or functions.values())
 
     def digest(self, tests: Iterable[Test]) -> str:
         """Changes when other tests are chosen, or one of their files has changed."""

@@ -31,7 +31,8 @@ def announce(command: str, question: Question, link: str) -> None:
 def _announce(command: str, question: Question, link: str) -> None:
     if _has_display() and _opened(link):
         return
-    name = f"{one_line(question.server, _NAME_CHARS)}.{one_line(question.tool, _NAME_CHARS)}"
+    what = f"{one_line(question.server, _NAME_CHARS)}.{one_line(question.tool, _NAME_CHARS)}"
+    name = what if question.tool else "A program"
     text = f"{name} waits for your approval: run `{command}` in a terminal."
     if _has_display() and _notified(text):
         return

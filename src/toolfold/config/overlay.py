@@ -69,7 +69,10 @@ def settings_of(
     """
 
     def report(key: str, expected: str) -> None:
-        problems.append(Problem(file, key, expected, fatal=_is_strict(key)))
+        fatal = _is_strict(key)
+        if fatal:
+            expected = expected.partition("; this key is ignored")[0]
+        problems.append(Problem(file, key, expected, fatal=fatal))
 
     layers = [_checked(values, variables, report)]
     for block in blocks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -84,6 +85,15 @@ class PrivacySettings(Model):
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
         return patterns
+
+    @field_validator("presidio")
+    @classmethod
+    def _is_there(cls, language: str) -> str:
+        if language and not re.fullmatch("[a-z]{2}", language):
+            raise ValueError("expected a language's two letters, such as en")
+        if language and find_spec("presidio_analyzer") is None:
+            raise ValueError("expected Presidio to be installed: pip install presidio-analyzer")
+        return language
 
     @field_validator("words")
     @classmethod

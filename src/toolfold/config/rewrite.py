@@ -42,6 +42,32 @@ class TomlFile:
         text = f"{self._text.rstrip()}\n\n{lines}".lstrip("\n")
         self._replace(text, outer, {**self._tables(outer), name: dict(values)})
 
+    def put_first(self, outer: str, inner: str, values: Mapping[str, str], decides: str) -> None:
+        """Make `[[outer.inner]]` with these values the first of its list.
+
+        Where the first one differs in the value of `decides` alone, that value is changed instead. A comment that
+        stands above the first one stays with it.
+        """
+        header = re.compile(rf"^[ \t]*\[\[\s*{re.escape(outer)}\s*\.\s*{re.escape(inner)}\s*\]\][^\n]*\n", re.MULTILINE)
+        found = header.search(self._text)
+        listed: Any = self._tables(outer).get(inner, [])
+        old = cast("list[Any]", listed) if isinstance(listed, list) else []
+        if found is None:
+            text, new = f"{self._text.rstrip()}\n\n{entry(outer, inner, values)}".lstrip("\n"), [dict(values), *old]
+        elif old and old[0] | {decides: values[decides]} == values:
+            line = re.compile(rf"^([ \t]*{re.escape(decides)}[ \t]*=[ \t]*)(\"[^\"\n]*\"|'[^'\n]*')", re.MULTILINE)
+            at = found.end()
+            changed = line.sub(lambda each: f"{each[1]}{_string(values[decides])}", self._text[at:], count=1)
+            text, new = self._text[:at] + changed, [dict(values), *old[1:]]
+        else:
+            before = self._text[: found.start()].splitlines(keepends=True)
+            above: list[str] = []
+            while before and before[-1].lstrip().startswith("#"):
+                above.insert(0, before.pop())
+            rest = "".join(above) + self._text[found.start() :]
+            text, new = f"{''.join(before)}{entry(outer, inner, values)}\n{rest}", [dict(values), *old]
+        self._replace(text, outer, {**self._tables(outer), inner: new})
+
     def remove_table(self, outer: str, name: str) -> None:
         """Remove `[outer.name]` and its keys. Comments that stand before the next table stay."""
         header = re.compile(rf"\s*\[\s*{re.escape(outer)}\s*\.\s*(['\"]?){re.escape(name)}\1\s*\]\s*(?:#.*)?")
@@ -87,6 +113,11 @@ def table(outer: str, name: str, values: Mapping[str, Any]) -> str:
     """`[outer.name]` with these values, as TOML."""
     key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _string(name)
     return "".join([f"[{outer}.{key}]\n", *(f"{each} = {_value(value)}\n" for each, value in values.items())])
+
+
+def entry(outer: str, inner: str, values: Mapping[str, Any]) -> str:
+    """One `[[outer.inner]]` of a list, as TOML."""
+    return "".join([f"[[{outer}.{inner}]]\n", *(f"{each} = {_value(value)}\n" for each, value in values.items())])
 
 
 def _value(value: Any) -> str:

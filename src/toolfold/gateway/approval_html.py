@@ -70,20 +70,21 @@ REFUSED = _message("Refused", "This request cannot be answered here. <code>toolf
 
 def question(asked: Question, caller: str, session: str | None) -> str:
     """The question with a button for each answer."""
-    name = f"{_text(asked.server)}.{_text(asked.tool)}"
+    # A guard of the embedding program may ask about anything, in its own words.
+    name = f"<code>{_text(asked.server)}.{_text(asked.tool)}</code>" if asked.tool else "this"
     times = f"{asked.waiting} calls wait for your answer." if asked.waiting > 1 else "One call waits for your answer."
     lines = [f"{number}. {text}" if asked.waiting > 1 else text for number, text in enumerate(asked.arguments, 1)]
-    if asked.waiting > len(lines):
+    if asked.waiting > len(lines) > 0:
         lines.append(f"… and {asked.waiting - len(lines)} more calls")
-    calls = f"<pre>{escape(chr(10).join(lines))}</pre>"
-    facts = {"Server": asked.server, "Tool" if asked.kind == "tool" else asked.kind.capitalize(): asked.tool}
+    calls = f"<pre>{escape(chr(10).join(lines) or asked.text)}</pre>"
+    facts = {"Server": asked.server, asked.kind.capitalize(): asked.tool} if asked.tool else {}
     if asked.source:
         facts[f"Line {asked.line}"] = asked.source
     facts |= {"Caller": caller} | ({"Session": session} if session and not session.startswith("@") else {})
     rows = "".join(f"<dt>{escape(key)}</dt><dd><code>{_text(value)}</code></dd>" for key, value in facts.items())
     buttons = "".join(f'<button name="answer" value="{reply}">{asked.label(reply)}</button>' for reply in asked.replies)
     return (
-        f"<h1>Allow <code>{name}</code>?</h1><p>{times}</p>{calls}<dl>{rows}</dl>"
+        f"<h1>Allow {name}?</h1><p>{times}</p>{calls}<dl>{rows}</dl>"
         f'<form method="post" autocomplete="off">{buttons}</form>'
     )
 

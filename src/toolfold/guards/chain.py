@@ -19,6 +19,7 @@ from toolfold.guards.limits import Count, Slots
 from toolfold.guards.permission import Permission, denial
 from toolfold.guards.pins import Pinned
 from toolfold.guards.policy import Policy
+from toolfold.guards.programs import Programs
 from toolfold.guards.record import Record
 from toolfold.guards.usage import Limits, Usage
 from toolfold.sandbox.replies import ReplyBudget
@@ -52,6 +53,7 @@ class Chain:
         self._privacy = _privacy(settings) if settings.privacy.enabled else None
         tokenise = self._privacy.tokenise if self._privacy is not None else None
         self._audit = Audit(settings, tokenise) if settings.audit.enabled else None
+        self.programs = Programs(settings.review, recorded=self._audit is not None)
 
     def note(self, noted: ToolNoted) -> None:
         """Put what became of a definition into the audit log, where there is one."""

@@ -146,6 +146,11 @@ class RunContext:
     answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)
     """A person's answers that hold for the rest of this run, by the target of the calls."""
 
+    @property
+    def shown_session(self) -> str | None:
+        """The session by the name that somebody gave it; None for the one of a connection, whose name is ours."""
+        return None if self.session is None or self.session.startswith("@") else self.session
+
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""
         if self.on_event is not None:

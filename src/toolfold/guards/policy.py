@@ -116,13 +116,15 @@ class _Rule:
     def __init__(self, number: int, rule: Rule) -> None:
         self.do = rule.do
         self.identity = rule.model_copy(update={"caller": None}).model_dump_json()
-        self.conditional = bool(rule.args) or rule.session is not None
+        group = rule.caller.removeprefix("group:") if rule.caller and rule.caller.startswith("group:") else None
+        self.conditional = bool(rule.args) or rule.session is not None or group is not None
         """Whether it depends on more than what is called by whom."""
-        self.decision = Decision(rule.do, _title(number, rule))
+        self.decision = Decision(rule.do, rule_title(number, rule))
         self.loose_decision = Decision(rule.do, self.decision.rule, "the call may be read as one that the rule names")
         self._target = TargetPattern(rule.match)
         self._when = [(name, wanted) for name, wanted in rule.when if wanted is not None]
-        self._caller = None if rule.caller is None else TextPattern(rule.caller, folded)
+        self._caller = None if rule.caller is None or group is not None else TextPattern(rule.caller, folded)
+        self._group = group
         self._session = None if rule.session is None else TextPattern(rule.session, folded)
         self._arguments = [
             ArgumentPattern(path, wanted if isinstance(wanted, tuple) else (wanted,))
@@ -133,7 +135,7 @@ class _Rule:
         return self._caller is None or self._caller.match(caller) == EXACT
 
     def match(self, call: Call, effects: Effects, schema: Mapping[str, Any]) -> Match:
-        if not self.concerns(call.run.caller):
+        if not self.concerns(call.run.caller) or (self._group is not None and self._group not in call.run.groups):
             return NO
         match = self.match_target(call.kind, call.server, call.name, effects)
         if self._session is not None and match:
@@ -178,7 +180,7 @@ def _strictest(stricter: Decision | None, decision: Decision) -> Decision:
     return decision if stricter is None else decision.or_stricter(stricter)
 
 
-def _title(number: int, rule: Rule) -> str:
+def rule_title(number: int, rule: Rule) -> str:
     """`rule 2 (deny github.delete_* where owner)`: names and patterns of targets, no values."""
     conditions = [*rule.args, *(name for name, wanted in rule.when if wanted is not None)]
     where = f" where {', '.join(conditions)}" if conditions else ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -29,6 +31,8 @@ _WHOLE = {
 _DEEPEST = 5
 """How often JSON is looked for in a string of JSON."""
 _RECORDS = 1000
+_LAID_OUT = 1_000_000
+"""Characters up to which JSON in a text keeps its layout."""
 
 
 class DataTokeniser:
@@ -61,7 +65,7 @@ class DataTokeniser:
                 for index, item in enumerate(items):
                     if isinstance(item, str):
                         self._string(items, index, item, meaning)
-                    elif isinstance(item, dict | list) or (item is not None and (meaning or self._has_numbers)):
+                    elif isinstance(item, dict | list) or (item is not None and self._is_wanted(meaning)):
                         inner.append((items, index, meaning))
                 pending += reversed(inner)
             elif isinstance(value, str):
@@ -82,7 +86,7 @@ class DataTokeniser:
             done = inner.raw(text.encode())
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return self._tokeniser.text(text, self._server)
-        return done.decode() if self._tokeniser.replaced > before else text
+        return _in_layout_of(text, done) if self._tokeniser.replaced > before else text
 
     def raw_data(self, raw: msgspec.Raw) -> msgspec.Raw:
         """JSON that stays as it is where nothing is found in it."""
@@ -148,7 +152,7 @@ class DataTokeniser:
             if isinstance(item, str):
                 if not (is_media and name in ("data", "blob")):
                     self._string(copy, renamed.get(name, name), item, meaning)
-            elif isinstance(item, dict | list) or (item is not None and (meaning or self._has_numbers)):
+            elif isinstance(item, dict | list) or (item is not None and self._is_wanted(meaning)):
                 inner.append((copy, renamed.get(name, name), meaning))
         pending += reversed(inner)  # taken from the end: tokens are numbered in the order of the data
 
@@ -166,6 +170,14 @@ class DataTokeniser:
             self._size += len(text)
             if self._size > _BYTES:
                 self._flush()
+
+    def _is_sure(self, value: str) -> bool:
+        """Whether it is a value even in a field of mere numbers."""
+        return any(map(str.isalpha, value)) or self._tokeniser.vault.knows(value)
+
+    def _is_wanted(self, meaning: str) -> bool:
+        """Whether a number in a field of this meaning may be a value."""
+        return meaning in _AS_NUMBER or (self._has_numbers and meaning != PLAIN)
 
     def _number(self, holder: Any, key: Any, value: float, meaning: str) -> None:
         text = msgspec.json.encode(value).decode()
@@ -196,7 +208,7 @@ class DataTokeniser:
             while one is not None and one.start < begin + len(text):
                 start, end = one.start - begin, one.end - begin
                 value = text[start:end]
-                if meaning != PLAIN or one.kind not in _IN_DIGITS or any(map(str.isalpha, value)):
+                if meaning != PLAIN or one.kind not in _IN_DIGITS or self._is_sure(value):
                     pieces += (text[written:start], self._tokeniser.token(one, value, self._server))
                     written = end
                     has_kind = has_kind or one.kind == meaning
@@ -207,6 +219,20 @@ class DataTokeniser:
             elif pieces:
                 holder[key] = "".join((*pieces, text[written:]))
             begin += len(text) + 1
+
+
+def _in_layout_of(text: str, done: bytes) -> str:
+    """JSON with the spaces and lines that the original has, where it is written in a usual way."""
+    compact = done.decode()
+    if len(text) > _LAID_OUT:
+        return compact
+    second = text.partition("\n")[2]
+    indent = second[: len(second) - len(second.lstrip(" \t"))] if second else None
+    for ascii_only in (False, True):
+        write = partial(json.dumps, ensure_ascii=ascii_only, indent=indent)
+        if write(json.loads(text)) == text.rstrip("\n"):
+            return write(json.loads(compact)) + text[len(text.rstrip("\n")) :]
+    return compact
 
 
 class _String(NamedTuple):

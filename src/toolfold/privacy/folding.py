@@ -7,31 +7,35 @@ width are dropped; `\\u0040` and `\\n`, as JSON and `repr` write them, are the c
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from bisect import bisect_left, bisect_right
 from functools import cache
 
-_LOOK_ALIKES = str.maketrans(
+_LOOK_ALIKES = (
     "АВЕЅІЈКМНОРСТХУаеіјорсухѕ" + "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧο" + "‐‑‒–—−﹣" + "。․" + "\u00a0\u2007\u202f\u2009\u2002\u2003\u3000",
     "ABESIJKMHOPCTXYaeijopcyxs" + "ABEZHIKMNOPTYXo" + "-------" + ".." + "       ",
 )
 
 
+_BEYOND = re.compile("[\U00010000-\U0001ffff]")
+_LAST_DIGIT = 0x20000
+"""No script has digits of its own from here on."""
+
+
 @cache
-def _one_to_one() -> dict[int, int | str]:
-    """What can be replaced character by character, so that no place in the text moves."""
-    table: dict[int, int | str] = dict(_LOOK_ALIKES)
-    for code in range(0x80, sys.maxunicode + 1):
-        if unicodedata.category(chr(code)) == "Nd":
-            table[code] = str(unicodedata.digit(chr(code)))
-    table |= {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # full-width forms
-    for code in range(0x1D400, 0x1D7CC):  # mathematical letters
-        plain = unicodedata.normalize("NFKC", chr(code))
+def _one_to_one() -> tuple[dict[str, str], re.Pattern[str]]:
+    """What can be replaced character by character, so that no place in the text moves; and a pattern that finds it."""
+    table = dict(zip(*_LOOK_ALIKES, strict=True))
+    for character in map(chr, range(0x80, _LAST_DIGIT)):
+        if unicodedata.category(character) == "Nd":
+            table[character] = str(unicodedata.digit(character))
+    for character in map(chr, (*range(0xFF01, 0xFF5F), *range(0x1D400, 0x1D7CC), 0xFE6B)):  # full width, mathematical
+        plain = unicodedata.normalize("NFKC", character)
         if len(plain) == 1:
-            table[code] = plain
-    table[0xFE6B] = "@"
-    return table
+            table.setdefault(character, plain)
+    # `re` looks up a set within the basic plane in one step, and goes through any other one by one.
+    basic = "".join(character for character in sorted(table) if character <= "\uffff")
+    return table, re.compile(f"[{basic}]")
 
 
 _INVISIBLE = (
@@ -39,11 +43,13 @@ _INVISIBLE = (
     "\U000e0000-\U000e007f"
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "/": "/", '"': '"', "'": "'", "\\": "\\"}
+_LIGATURES = "\ufb00-\ufb06\u2460-\u249b\u2070-\u2079\u2080-\u2089\u00b2\u00b3\u00b9"
+_MAY_MOVE = re.compile(f"[\\\\\u0300-\u036f{_INVISIBLE}{_LIGATURES}]")
 _MOVES = re.compile(
     rf"(?P<dropped>[{_INVISIBLE}]+)"
     r"|\\u(?P<four>[0-9a-fA-F]{4})|\\x(?P<two>[0-9a-fA-F]{2})|\\(?P<short>[ntr/\"'\\])"
     r"|[^\W\d_][\u0300-\u036f]+"  # a letter and its accents
-    r"|[\ufb00-\ufb06\u2460-\u249b\u2070-\u2079\u2080-\u2089\u00b2\u00b3\u00b9]"  # ligatures, small or circled digits
+    rf"|[{_LIGATURES}]"  # and digits in circles or smaller ones
 )
 
 
@@ -57,10 +63,16 @@ class Folded:
         """Where in the folded text something of another length was put."""
         self._moves: list[tuple[int, int, int]] = []
         """For each: where it ends in the folded text, and where what it replaced begins and ends in the original."""
-        ascii_only = text.isascii()
-        if not ascii_only:
-            text = text.translate(_one_to_one())
-        self.text = text if ascii_only and "\\" not in text else self._moved(text)
+        if text.isascii():
+            if "\\" not in text:
+                self.text = text
+                return
+        else:
+            plain, pattern = _one_to_one()
+            text = pattern.sub(lambda found: plain[found[0]], text)
+            if _BEYOND.search(text):
+                text = _BEYOND.sub(lambda found: plain.get(found[0], found[0]), text)
+        self.text = self._moved(text) if _MAY_MOVE.search(text) else text
 
     def _moved(self, text: str) -> str:
         pieces: list[str] = []

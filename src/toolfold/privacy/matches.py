@@ -27,14 +27,21 @@ class Recogniser(Protocol):
 
 
 def resolved(matches: Iterable[Match]) -> list[Match]:
-    """The matches in the order of the text without overlaps: the longest wins, then the first, then the kind's order."""
-    ordered = sorted(matches, key=lambda match: (match.start, match.start - match.end, _rank(match.kind)))
+    """The matches in the order of the text, without overlaps.
+
+    Those that overlap become one, of the kind of the longest: no part of any of them is left over.
+    """
     kept: list[Match] = []
-    for match in ordered:
+    longest: tuple[int, int, tuple[int, str]] = (0, 0, (0, ""))
+    for match in sorted(matches, key=lambda one: (one.start, one.end, _rank(one.kind))):
+        size = (match.start - match.end, match.start, _rank(match.kind))
         if not kept or match.start >= kept[-1].end:
             kept.append(match)
-        elif match.end - match.start > kept[-1].end - kept[-1].start:
-            kept[-1] = match
+            longest = size
+            continue
+        last = kept[-1]
+        winner, longest = (match, size) if size < longest else (last, longest)
+        kept[-1] = winner._replace(start=last.start, end=max(last.end, match.end))
     return kept
 
 

@@ -136,7 +136,7 @@ class RunPrivacy:
 
     def tokenise(self, value: Any) -> Any:
         """A text or data on its way to the model, or to a log."""
-        return self._data().data(value)
+        return self._tokeniser().text(value) if isinstance(value, str) else self._data().data(value)
 
     def incoming(self, server: str, tool: ToolDefinition | None) -> DataTokeniser:
         """For what comes from a server."""

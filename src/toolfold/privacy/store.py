@@ -13,11 +13,15 @@ import os
 import secrets
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from toolfold.errors import ConfigError
 from toolfold.privacy.vault import Snapshot
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
@@ -60,8 +64,8 @@ class VaultStore:
                 nonce = secrets.token_bytes(_NONCE_BYTES)
                 sealed = self._cipher.encrypt(nonce, msgspec.json.encode(kept), name.encode())
                 _write(self._folder / f"{name}.sealed", nonce + sealed)
-        except OSError as error:
-            _log.warning("private values of a session could not be kept: %s", error.strerror)
+        except (OSError, ConfigError) as error:
+            _log.warning("private values of a session could not be kept: %s", error)
 
     def forget(self, caller: str, session: str) -> None:
         """Remove the values. What its tokens' numbers are stays known."""
@@ -69,7 +73,7 @@ class VaultStore:
             (self._folder / f"{_name(caller, session)}.sealed").unlink(missing_ok=True)
 
     @cached_property
-    def _cipher(self):
+    def _cipher(self) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         path = self._folder / "key"

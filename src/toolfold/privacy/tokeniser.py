@@ -68,7 +68,11 @@ class Tokeniser:
         written: list[Match] = []
         if "_" in folded.text:
             written = [Match(*found.span(), TEXT) for found in self._syntax.pattern.finditer(folded.text)]
-        if known or written:
+        if written and not server:
+            # On the way to the model, a token is safe already, and what stands around it does not belong to it.
+            taken = resolved([*matches, *known])
+            matches = [one for one in taken if not any(one.start < it.end and it.start < one.end for it in written)]
+        elif known or written:
             matches = resolved([*matches, *known, *written])
         for match in matches:
             start, end = folded.original(match.start, match.end)

@@ -20,6 +20,10 @@ _WORD = re.compile(r"\w+")
 _PUNCTUATION = {code: " " for code in range(128) if not chr(code).isalnum() and chr(code) != "_"}
 _SURE_WORD = 6
 """Letters from which one word is recognised whatever its case."""
+_SURE_PART = 4
+"""Letters from which a further word of a value leads to it."""
+_SURE = 8
+"""Characters from which a value is recognised in the middle of other letters."""
 TEXT = "text"
 """The kind of text that only looks like a token."""
 
@@ -76,6 +80,9 @@ class Vault:
 
     def get(self, name: str) -> Entry | None:
         return self._entries.get(name)
+
+    def knows(self, text: str) -> bool:
+        return (text, False) in self._tokens
 
     def number(self, text: str) -> str:
         """The token of a number that was recognised by its field before; empty for others."""
@@ -186,10 +193,10 @@ class Vault:
 
 @dataclass(slots=True)
 class _Known:
-    """Values to look for in text, found by their first word."""
+    """Values to look for in text, found by their words."""
 
     lengths: dict[str, set[tuple[int, int]]] = field(default_factory=dict[str, set[tuple[int, int]]])
-    """First word in small letters → (characters before it, length of the value) of all values with it."""
+    """A word in small letters → (characters before it, length of the value) of all values with it."""
     names: dict[str, tuple[str, str, bool]] = field(default_factory=dict[str, tuple[str, str, bool]])
     """Value in small letters → how it is written, its token, and whether it is but a line of the token's value."""
 
@@ -197,11 +204,13 @@ class _Known:
         for line in {text, *text.splitlines()}:
             value = line.strip()
             lower = _lower(value)
-            word = _WORD.search(lower)
-            if word is None or len(value) < 2 or lower in self.names:
+            words = list(_WORD.finditer(lower))
+            if not words or len(value) < 2 or lower in self.names:
                 continue
             self.names[lower] = (value, name, line != text)
-            self.lengths.setdefault(word[0], set()).add((word.start(), len(value)))
+            for number, word in enumerate(words):
+                if number == 0 or len(word[0]) >= _SURE_PART:
+                    self.lengths.setdefault(word[0], set()).add((word.start(), len(value)))
 
     def texts(self) -> list[str]:
         return [value for value, _, is_line in self.names.values() if not is_line]
@@ -221,7 +230,7 @@ class _Known:
                 start = word.start() - before
                 end = start + length
                 found = self.names.get(lower[start:end]) if start >= 0 else None
-                if found is None or (end < len(text) and text[end - 1].isalnum() and text[end].isalnum()):
+                if found is None or start < done or (length < _SURE and _goes_on(text, start, end)):
                     continue
                 value, name, is_line = found
                 if text[start:end] != value and " " not in value and length < _SURE_WORD:
@@ -229,6 +238,12 @@ class _Known:
                 done = end
                 yield Match(start, end, kind_of(name), needs_context=True), "" if is_line else name
                 break
+
+
+def _goes_on(text: str, start: int, end: int) -> bool:
+    """Whether it is a part of a longer word."""
+    before = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
+    return before or (end < len(text) and text[end - 1].isalnum() and text[end].isalnum())
 
 
 def _lower(text: str) -> str:

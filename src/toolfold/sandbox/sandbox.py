@@ -105,7 +105,6 @@ class Sandbox(asyncio.BufferedProtocol):
         what the program reads as `toolfold.context`.
         """
         deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
-        assert self.alive
         assert self._transport is not None
         await self._watch.wake()
         if not self.alive:
@@ -189,8 +188,8 @@ class Sandbox(asyncio.BufferedProtocol):
                 raise FrameError("a message outside of a run")
             begun = self._loop.time()
             messages = self._reader.feed(self._incoming[:nbytes])
-            if messages and messages[0][1] > LARGE:
-                self._wait(self._run and self._run.costs.stalled(self._loop.time() - begun))
+            if self._run is not None and messages and messages[0][1] > LARGE:
+                self._wait(self._run, self._run.costs.stalled(self._loop.time() - begun))
             self._count(len(messages))
             for message, size in messages:
                 self._on_message(message, size)
@@ -201,10 +200,9 @@ class Sandbox(asyncio.BufferedProtocol):
         except LimitExceeded as error:
             self._fail(error)
 
-    def _wait(self, seconds: float | None) -> None:
+    def _wait(self, run: Run, seconds: float) -> None:
         """What a guest costs everybody, that guest waits for: nothing is read from it meanwhile, and nothing begun."""
-        run = self._run
-        if run is not None and seconds:
+        if seconds:
             run.wait_until = max(run.wait_until, self._loop.time() + seconds)
             if not run.waits:
                 run.waits = True
@@ -255,10 +253,13 @@ class Sandbox(asyncio.BufferedProtocol):
         self._hold_back(run)
         if not run.is_serving:
             run.is_serving = True
-            self._serve(run)
+            if not run.waits:
+                self._serve(run)
 
     def _serve(self, run: Run) -> None:
         """Begin the requests that are first in line: so many that others have their turn in between."""
+        if not self.alive or self._run is not run:
+            return
         measured = self._loop.call_soon if not _EAGER else _now
         measured(self._begin_slice, run)
         for _ in range(min(run.slice_length, len(run.line))):
@@ -266,23 +267,23 @@ class Sandbox(asyncio.BufferedProtocol):
             task = asyncio.Task(self._answer(run, request, size), loop=self._loop, **_EAGER)
             if not task.done():
                 run.requests[request.id] = task
+            if size > LARGE:
+                break
         measured(self._end_slice, run)
 
     def _begin_slice(self, run: Run) -> None:
         run.slice_begun = self._loop.time()
 
     def _end_slice(self, run: Run) -> None:
+        if not self.alive or self._run is not run:
+            return
         took = run.end_slice(self._loop.time())
         pause = run.costs.worked(took) if run.line else 0.0
-        self._wait(run.costs.stalled(took) or (pause if pause > _SHORTEST_PAUSE else 0.0))
+        self._wait(run, run.costs.stalled(took) or (pause if pause > _SHORTEST_PAUSE else 0.0))
         if not run.line:
             run.is_serving = False
         elif not run.waits:
-            self._loop.call_soon(self._continue, run)
-
-    def _continue(self, run: Run) -> None:
-        if self.alive and self._run is run:
-            self._serve(run)
+            self._loop.call_soon(self._serve, run)
 
     def _hold_back(self, run: Run) -> None:
         """Read no further while too much is open, so that what a guest can make the host hold is bounded."""
@@ -301,7 +302,7 @@ class Sandbox(asyncio.BufferedProtocol):
             begun = self._loop.time()
             data = encode(reply)
             if len(data) > LARGE:
-                self._wait(run.costs.answered(len(data), self._loop.time() - begun))
+                self._wait(run, run.costs.answered(len(data), self._loop.time() - begun))
             async with run.replies.writing(len(data)):
                 await self._writable.wait()
                 if self.alive and self._transport is not None and self._run is run:

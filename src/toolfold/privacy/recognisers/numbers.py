@@ -16,6 +16,7 @@ START = r"(?![0-9]{3}-[01][0-9]-[0-3][0-9](?![0-9-]))(?:[ ()./-]{0,2}[0-9]){6}"
 _RUN = re.compile(r"[0-9](?:[ ()./-]{0,2}[0-9]){6,}")
 _GROUP = re.compile(r"[0-9]+")
 _MOST_GROUPS = 8
+_TABLE = 12
 _CONTEXT = 48
 """Characters before a number in which the word that names it may stand."""
 
@@ -38,26 +39,28 @@ class Numbers:
     def _in_run(self, text: str, offset: int, run: str) -> Iterator[Match]:
         """What is in digits and separators: every sequence of groups is tried, the longest first."""
         groups = [found.span() for found in _GROUP.finditer(run)]
+        # A long row of numbers is a table: only cards, in their four groups, and long numbers are looked for in it.
+        most = _MOST_GROUPS if len(groups) <= _TABLE else 4
         first = 0
         while first < len(groups):
-            for last in range(min(len(groups), first + _MOST_GROUPS) - 1, first - 1, -1):
-                begin, end = groups[first][0], groups[last][1]
-                if end - begin < 7:
+            begin = groups[first][0]
+            follows = first > 0 and run[groups[first - 1][1] : begin] == " "
+            # What goes on in the same way as it began before is a part of something else, unless it is a card.
+            is_part = follows or _follows_number(text, offset + begin)
+            for last in range(min(len(groups), first + most) - 1, first - 1, -1):
+                end = groups[last][1]
+                if end - begin < (13 if is_part else 7):
                     break
                 if last - first + 1 < len(groups) and not _are_apart(run, groups, first, last):
                     continue
-                # What goes on in the same way as it began before is a part of something else, unless it is a card.
-                is_part = (first > 0 and run[groups[first - 1][1] : begin] == " ") or _follows_number(
-                    text, offset + begin
-                )
-                match = self._judge(text, offset + begin, offset + end, groups[first : last + 1], is_part)
+                match = self._judge(text, offset + begin, offset + end, groups[first : last + 1], is_part=is_part)
                 if match is not None:
                     yield match
                     first = last
                     break
             first += 1
 
-    def _judge(self, text: str, start: int, end: int, spans: list[tuple[int, int]], is_part: bool) -> Match | None:
+    def _judge(self, text: str, start: int, end: int, spans: list[tuple[int, int]], *, is_part: bool) -> Match | None:
         written = text[start:end]
         groups = tuple(stop - begin for begin, stop in spans)
         digits = written if len(groups) == 1 else "".join(_GROUP.findall(written))
