@@ -15,6 +15,7 @@ from toolfold.config import overlay
 from toolfold.config.audit import AuditSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
+from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
 
@@ -25,6 +26,7 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("retention.", RetentionSettings),
     ("servers.NAME.", ServerConfig),
     ("audit.", AuditSettings),
+    ("privacy.", PrivacySettings),
 ]
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.]+)` \| ?(.*?) ?\| (.+) \|$", PAGE, flags=re.MULTILINE)}
 
