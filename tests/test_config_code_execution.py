@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.config_machine import Machine
-from toolfold.errors import ConfigError
 from toolfold.config.settings import SandboxSettings
+from toolfold.errors import ConfigError
 
 EXAMPLE = {
     "enabled": True,

@@ -35,7 +35,7 @@ async def use(client: Client) -> list[Any]:
     """Everything that a client can get out of it, with progress."""
     told: list[str] = []
 
-    async def on_progress(_progress: float, _total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         told.append(message or "")
 
     async def run(code: str, session: str | None) -> Any:

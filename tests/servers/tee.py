@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 
 def main() -> int:
     with (
-        open(sys.argv[1], "wb", buffering=0) as copy,
+        Path(sys.argv[1]).open("wb", buffering=0) as copy,
         subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE) as process,
     ):
         assert process.stdout is not None
