@@ -107,6 +107,23 @@ def sandbox(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> No
     _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Sandboxes", json=json)
 
 
+def loop(
+    seconds: Annotated[float, typer.Option(help="Of each kind in each round.")] = 8.0,
+    rounds: Rounds = 3,
+    json: Json = False,
+) -> None:
+    """How late a second session is beside a hostile one, and how long the event loop stalls.
+
+    Example: scripts/bench loop --rounds 5
+    """
+    from benchmarks import loop as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-loop-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder), seconds, rounds, progress))
+    _print(figures, "A second session beside a hostile one", json=json)
+
+
 def privacy(
     rounds: Rounds = 5,
     examples: Annotated[bool, typer.Option(help="Also print each value that was missed or taken wrongly.")] = False,
@@ -131,6 +148,17 @@ def privacy(
 
     bench.show(found, labelled, alike, stdout(), examples=examples)
     _print(figures, "Privacy", json=False)
+
+
+def guards(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
+    """What the whole chain of guards costs per call, by itself.
+
+    Example: scripts/bench guards
+    """
+    from benchmarks import guards as bench
+
+    progress = _progress()
+    _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Guards, per call", json=json)
 
 
 def soak(
@@ -189,7 +217,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, http, search, retrieval, codegen, sandbox, privacy, soak):
+    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, soak):
         app.command(command.__name__)(command)
     app()
 

@@ -135,8 +135,6 @@ def test_sizes_are_written_in_many_ways(machine: Machine, memory: object, size: 
         ({"maxExecutionTime": True}, "maxExecutionTime"),
         ({"maxExecutionTime": float("inf")}, "maxExecutionTime"),
         ({"maxExecutionTime": 10**400}, "maxExecutionTime"),
-        ({"securityLevel": "very"}, "securityLevel"),
-        ({"securityLevel": 3}, "securityLevel"),
         ({"resourceLimits": "512MB"}, "resourceLimits"),
         ({"resourceLimits": {"memory": 512}}, "resourceLimits.memory"),
         ({"resourceLimits": {"memory": "512 parsecs"}}, "resourceLimits.memory"),
@@ -194,17 +192,21 @@ def test_audit_logging_switches_the_audit_log(machine: Machine, value: bool | di
 
 
 @pytest.mark.parametrize(
-    ("values", "setting", "value"),
-    [
-        ({"securityLevel": "strict"}, "security", "high"),
-        ({"securityLevel": "low"}, "security", "low"),
-    ],
+    ("level", "profile"), [("low", "open"), ("standard", "careful"), (" High ", "strict"), ("paranoid", "strict")]
 )
-def test_what_nothing_enforces_yet_is_said_to_be_missing(
-    machine: Machine, values: dict[str, Any], setting: str, value: object
-) -> None:
-    loaded = machine.load(block(**values))
-    assert getattr(loaded.settings, setting) == value
-    [problem] = loaded.problems
-    assert "not available in this version" in problem.expected
-    assert problem.key == f"mcpCodeExecution.{next(iter(values))}"
+def test_a_security_level_is_a_profile_of_the_policy(machine: Machine, level: str, profile: str) -> None:
+    loaded = machine.load(block(securityLevel=level))
+    assert loaded.settings.policy.profile == profile
+    assert not loaded.problems
+
+
+@pytest.mark.parametrize("level", ["very", 3, "${NOT_SET}"])
+def test_an_unknown_security_level_starts_nothing(machine: Machine, level: object) -> None:
+    with pytest.raises(ConfigError, match=r"mcpCodeExecution\.securityLevel: expected"):
+        machine.load(block(securityLevel=level))
+
+
+def test_rules_of_our_own_and_a_level_of_the_block_are_both_used(machine: Machine) -> None:
+    rules = [{"match": "lab.*", "do": "deny"}]
+    policy = machine.load({**block(securityLevel="high"), "policy": {"rules": rules}}).settings.policy
+    assert (policy.profile, len(policy.rules)) == ("strict", 1)

@@ -13,8 +13,10 @@ from pydantic import BaseModel
 from tests.config_machine import Machine
 from toolfold.config import overlay
 from toolfold.config.audit import AuditSettings
+from toolfold.config.callers import CallerSettings, JwtSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
@@ -24,8 +26,15 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Settings),
     ("sandbox.", SandboxSettings),
     ("retention.", RetentionSettings),
+    ("policy.", PolicySettings),
+    ("approval.", ApprovalSettings),
+    ("context.", ContextSettings),
+    ("review.", ReviewSettings),
+    ("limits.", LimitSettings),
     ("servers.NAME.", ServerConfig),
     ("audit.", AuditSettings),
+    ("callers.NAME.", CallerSettings),
+    ("jwt.", JwtSettings),
     ("privacy.", PrivacySettings),
 ]
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.]+)` \| ?(.*?) ?\| (.+) \|$", PAGE, flags=re.MULTILINE)}

@@ -16,6 +16,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from tests.test_gateway_http import serving
+from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import ConnectionLimits, Connections
 from toolfold.gateway.http import Authenticated, listen
 
@@ -36,7 +37,7 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
 @asynccontextmanager
 async def listening(**limits: Any) -> AsyncGenerator[tuple[Connections, int]]:
     sock = listen("127.0.0.1", 0)
-    app = Authenticated(hello, TOKEN)
+    app = Authenticated(hello, Callers(None, TOKEN))
     async with asyncio.timeout(60), Connections(app, sock, ConnectionLimits(**limits)) as connections:
         yield connections, sock.getsockname()[1]
 
@@ -231,7 +232,7 @@ async def test_requests_under_way_end_with_the_server() -> None:
 
     sock = listen("127.0.0.1", 0)
     async with asyncio.timeout(60):
-        async with Connections(Authenticated(endless, None), sock) as connections:
+        async with Connections(Authenticated(endless, Callers(None, None)), sock) as connections:
             streams = await connect(sock.getsockname()[1])
             streams[1].write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
             await begun.wait()

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolfold.config.settings import SandboxSettings
+from toolfold.config.settings import SandboxSettings, Settings
 from toolfold.definitions import ToolDefinition, ToolResult
 from toolfold.errors import GuardError, InvalidArguments, LimitExceeded, ToolfoldError
-from toolfold.guards.chain import guarded
+from toolfold.guards.chain import Chain as Guards
 from toolfold.guards.context import Deadline, RunContext
 from toolfold.guards.events import ApprovalRequest, Event, Question, RunError, RunResult, ToolCall
 from toolfold.guards.guard import Call, Guard, Proceed
@@ -50,8 +50,8 @@ class Chain:
                 return ToolResult()
             return await upstream(call)
 
-        settings = SandboxSettings(**limits)
-        self._proceed = guarded(answer, self.record, own, Validators(), settings, ReplyBudget())
+        chain = Guards(Settings(sandbox=SandboxSettings(**limits)), own, Validators())
+        self._proceed = chain.for_run(answer, self.record, ReplyBudget())
 
     async def call(self, arguments: dict[str, Any] | None = None, tool: ToolDefinition | None = None) -> ToolResult:
         number = str(len(self.sent))

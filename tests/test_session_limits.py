@@ -18,7 +18,7 @@ from toolfold import Call, Output, Proceed, Toolfold, ToolResult
 from toolfold.definitions import TextPart
 from toolfold.guards.events import RunResult
 from toolfold.sandbox.protocol import SessionHome
-from toolfold.session.homes import SessionHomes, SessionState
+from toolfold.session.homes import SessionHomes, SessionState, state_of
 
 pytestmark = pytest.mark.anyio
 
@@ -269,13 +269,13 @@ class TestHomes:
     def test_a_note_about_a_session_is_replaced_as_a_whole(self, tmp_path: Path) -> None:
         homes = SessionHomes(tmp_path)
         home = homes.new()
-        assert homes.state(home) is None
+        assert state_of(home) is None
         homes.remember(home, SessionState("ada", "s", ["x"]))
         homes.remember(home, SessionState("ada", "s", ["y"]))
-        assert homes.state(home) == SessionState("ada", "s", ["y"])
+        assert state_of(home) == SessionState("ada", "s", ["y"])
         assert sorted(path.name for path in home.path.iterdir()) == ["session.json", "skills", "workspace"]
         (home.path / "session.json").write_text("{")
-        assert homes.state(home) is None
+        assert state_of(home) is None
         homes.remember(SessionHome(tmp_path / "gone"), SessionState("ada", "s"))
         homes.close()
 

@@ -54,7 +54,7 @@ def _error(code: int) -> Exception:
 
 class TestListing:
     def test_everything_of_an_entry_is_kept(self) -> None:
-        tool = {
+        tool: dict[str, Any] = {
             "name": "t",
             "title": "T",
             "description": "Does it.",

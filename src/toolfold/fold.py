@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
     from toolfold.guards.guard import Guard
+    from toolfold.review.risk import Risk
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.schema.validation import Validators
@@ -85,6 +86,8 @@ class Toolfold:
             _log.warning(self.loaded.data_problem)
         fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
         self._fleet = await self._stack.enter_async_context(fleet)
+        if self.settings.audit.enabled:
+            self.catalog.acceptance.on_noted = self._chain.note
         self._live = LiveCatalog(self.catalog, fleet, self.settings.servers)
         self._stack.push_async_callback(self._live.close)
         return self
@@ -125,6 +128,7 @@ class Toolfold:
         *,
         session: str | None = None,
         caller: str = LOCAL_CALLER,
+        groups: Iterable[str] = (),
         context: Mapping[str, str] | None = None,
         timeout: float | None = None,
         check: bool | None = None,
@@ -133,7 +137,8 @@ class Toolfold:
     ) -> RunResult:
         """Run a program. With a `session` its variables and files are there for the caller's next run.
 
-        `caller` is whose sessions these are, `context` what guards may know about the run (for example a user's id).
+        `caller` is whose sessions these are; `groups` and `context` are what guards and the program may know of it and
+        of the run (a user's id, say): `context.user_id` in the program, and in arguments by `context.inject`.
         `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
@@ -142,9 +147,21 @@ class Toolfold:
         _text(caller, "caller")
         if session is not None:
             _text(session, "session")
+        for name, value in (context or {}).items():
+            _text(name, "context")
+            _text(value, f"context[{name!r}]")
         seconds = self.settings.sandbox.timeout if timeout is None else timeout
-        deadline, private = Deadline(seconds), await self._chain.privacy_of(caller, session)
-        run = RunContext(caller, session, deadline, values=context or {}, on_event=on_event, asker=ask, privacy=private)
+        run = RunContext(
+            caller,
+            session,
+            Deadline(seconds),
+            groups=frozenset(groups),
+            values=context or {},
+            on_event=on_event,
+            asker=ask,
+            privacy=await self._chain.privacy_of(caller, session),
+            code=code,
+        )
         task = asyncio.current_task()
         assert task is not None
         self._runs.add(task)
@@ -152,7 +169,7 @@ class Toolfold:
             checked = self.settings.check if check is None else check
             return await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
         except LimitExceeded as error:
-            return RunResult(success=False, error=RunError.of(error), session=session)
+            return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
         except asyncio.CancelledError:
             if self._fleet is None and not task.uncancel():
                 raise FoldClosed("Toolfold was closed during the run.") from None
@@ -162,13 +179,17 @@ class Toolfold:
 
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         if not self.settings.enabled:
-            return RunResult(success=False, error=_SWITCHED_OFF, session=run.session)
+            return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
+            self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
-            refused = self._review(code) if check else None
+            refused = self._review(code, run.caller) if check else None
             run.notes.review = "refused" if refused is not None else "passed" if check else "off"
             if refused is not None:
-                return RunResult(success=False, error=refused, session=run.session)
+                return RunResult(success=False, error=refused, session=run.shown_session)
+            refused = await self._chain.programs.refusal(run, lambda: self._risk(code))
+            if refused is not None:
+                return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
         return await sessions.run(code, run)
@@ -255,7 +276,7 @@ class Toolfold:
     async def warm_up(self) -> None:
         """Get the sandbox and the API tree ready before the first program asks for them."""
         await self._sandbox()
-        await self._trees.fresh()
+        await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
         await self.live.warm()
 
     async def choice(self) -> Choice:
@@ -287,7 +308,7 @@ class Toolfold:
 
         settings = self.settings.sandbox
         self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
-        await self._trees.fresh()
+        await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
         world = World(self.live, self.fleet, self._validators, self._chain)
 
         def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
@@ -319,14 +340,21 @@ class Toolfold:
     def _chain(self) -> Chain:
         from toolfold.guards.chain import Chain
 
-        chain = Chain(self.settings, self._guards, self._validators)
+        chain = Chain(self.settings, self._guards, self._validators, self.catalog.is_held)
         self._stack.push_async_callback(chain.close)
         return chain
 
-    def _review(self, code: str) -> RunError | None:
+    def _review(self, code: str, caller: str) -> RunError | None:
         from toolfold.review.review import review
 
-        findings = review(code, self.catalog.names, self.catalog.tool, self._validators)
+        names = self.catalog.names_in(self._chain.scope(caller))
+
+        def denied(module: str, function: str) -> str:
+            found = self.catalog.names.resolve(module, function)
+            tool = self.catalog.tool(*found) if found is not None else None
+            return self._chain.denial(caller, tool) if tool is not None else ""
+
+        findings = review(code, names, self.catalog.shown_tool, self._validators, denied)
         if not findings:
             return None
         lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
@@ -343,11 +371,16 @@ class Toolfold:
             text="\n".join(["Nothing was run.", *lines]),
         )
 
+    def _risk(self, code: str) -> Risk:
+        from toolfold.review.risk import assess
+
+        return assess(code, self.catalog.names, self.catalog.tool, self.catalog.named)
+
     def _usages(self, tools: Iterable[tuple[str, str] | None]) -> list[str]:
         """How the tools that were called wrongly are called, each once."""
         from toolfold.codegen.render import usage
 
-        found = [self.catalog.tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
+        found = [self.catalog.shown_tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
         return [usage(self.catalog.names, tool) for tool in found[:2] if tool is not None]
 
 

@@ -13,6 +13,8 @@ from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from msgspec.structs import replace
+
 from toolfold.catalog.answer import (
     Answer,
     Detail,
@@ -26,14 +28,27 @@ from toolfold.catalog.answer import (
     server_label,
     show,
 )
-from toolfold.catalog.entries import Allow, Entry, Scope, ServerInfo, View, encodable, entries_of, with_counts
+from toolfold.catalog.entries import (
+    Allow,
+    Entry,
+    HeldEntry,
+    Scope,
+    ServerInfo,
+    View,
+    encodable,
+    entries_of,
+    with_counts,
+)
 from toolfold.catalog.files import read_catalogs
+from toolfold.catalog.filled import FilledIn
+from toolfold.catalog.pins import Acceptance, Change, note_of
 from toolfold.catalog.resolve import WrittenNames, nearest_words
 from toolfold.catalog.store import Store, StoredListing, stored_listing
 from toolfold.codegen.names import ApiNames
 from toolfold.config.settings import Settings
 from toolfold.definitions import Listing, PromptDefinition, ResourceDefinition, ToolDefinition
 from toolfold.schema import text
+from toolfold.telemetry.audit_records import ToolNoted
 
 if TYPE_CHECKING:
     from toolfold.catalog.search.ranking import Ranker
@@ -82,11 +97,15 @@ class Catalog:
         self._folder = settings.data_dir / "catalog"
         self._store = Store(self._folder)
         self._files = {one.server: one for one in files}
-        self._live = {one.server: one for one in live}
         self._ranker: Ranker | None = None
         self.problems = problems
         """What could not be read or stored, each with its file and the reason."""
-        self._state = _State(self._live, self._files, settings.servers)
+        self.acceptance = Acceptance(self._folder / "pins", settings, problems)
+        self._offered = {one.server: one for one in live}
+        self._live = {one.server: self.acceptance.usable(one) for one in self._offered.values()}
+        """What is used of what each server offers: a change counts when a person has accepted it."""
+        self._filled = FilledIn(settings.context)
+        self._state = _State(self._live, self._files, settings.servers, self._filled)
 
     @classmethod
     def open(cls, settings: Settings) -> Catalog:
@@ -137,16 +156,32 @@ class Catalog:
     @property
     def missing(self) -> list[str]:
         """Configured servers that have never been listed."""
-        return [name for name in sorted(self._settings.servers) if name not in self._live]
+        return [name for name in sorted(self._settings.servers) if name not in self._offered]
+
+    def names_in(self, scope: Scope) -> ApiNames:
+        """The names of the tools that a scope holds."""
+        if scope.allow is None:
+            return self.names
+        known = self._state.names_in
+        if scope.key not in known:
+            seen = ((one.server, one.name) for one in self._state.of_kind["tool"] if scope.allow(one))
+            known[scope.key] = self.names.only(seen)
+        return known[scope.key]
 
     def tool(self, server: str, name: str) -> ToolDefinition | None:
+        """The tool as its server offers it."""
+        found = self._state.tools.get((server, name))
+        return self._state.offered(found).tool() if found is not None else None
+
+    def shown_tool(self, server: str, name: str) -> ToolDefinition | None:
+        """The tool as programs see it: without arguments that are filled in for them."""
         found = self._state.tools.get((server, name))
         return found.tool() if found is not None else None
 
     def named(self, written: str) -> ToolDefinition | None:
         """The one tool that `written` names, as `find` reads it, or None. Quick: does not look for similar names."""
         found = self._state.written.matches(written)
-        return found[0].tool() if len(found) == 1 else None
+        return self._state.offered(found[0]).tool() if len(found) == 1 else None
 
     def find(self, written: str, *, allow: Allow | None = None) -> ToolDefinition:
         """The tool that `written` names: in any usual way, by its generated name, or by its bare name if unique.
@@ -154,7 +189,7 @@ class Catalog:
         Raises UnknownTool with the nearest names, or with the server's tools where none is near; no name of what
         `allow` refuses is in it.
         """
-        return self._state.written.resolve(written, allow).tool()
+        return self._state.offered(self._state.written.resolve(written, allow)).tool()
 
     # Changed
 
@@ -162,19 +197,44 @@ class Catalog:
         """Take over what a server offers now, and store it for later processes. False when nothing has changed."""
         listing = encodable(listing)
         new = stored_listing(listing.server, listing.instructions, entries_of(listing))
-        old = self._live.get(listing.server)
-        config = self._settings.servers.get(listing.server)
+        old = self._offered.get(listing.server)
         if old is not None and old.digest == new.digest:
             return False
-        self._live[listing.server] = new
+        self._offered[new.server] = new
+        usable = self.acceptance.usable(new, announce=True)
+        self._keep(new)
+        return self._use(usable)
+
+    def _use(self, listing: StoredListing) -> bool:
         before = self.version
-        self._state = _State(self._live, self._files, self._settings.servers)
-        if config is not None:
-            try:
-                self._store.write(new, config)
-            except OSError as error:
-                self.problems.append(f"{self._folder}: the listing of {listing.server!r} could not be stored: {error}")
+        self._live[listing.server] = listing
+        self._state = _State(self._live, self._files, self._settings.servers, self._filled)
         return self.version != before
+
+    def _keep(self, offered: StoredListing) -> None:
+        config = self._settings.servers.get(offered.server)
+        if config is None:
+            return
+        try:
+            self._store.write(replace(offered, settled=self.acceptance.is_settled(offered.server)), config)
+        except OSError as error:
+            self.problems.append(f"{self._folder}: the listing of {offered.server!r} could not be stored: {error}")
+
+    def is_held(self, server: str, tool: str) -> bool:
+        """Whether a tool has changed and the change was not accepted yet."""
+        return isinstance(self._state.tools.get((server, tool)), HeldEntry)
+
+    def accept(self, changes: Sequence[Change]) -> list[ToolNoted]:
+        """Let changed definitions count from now on, here and in every gateway on this data folder; a note of each."""
+        for server in self.acceptance.accept(changes):
+            self._use(self.acceptance.usable(self._offered[server]))
+            self._keep(self._offered[server])
+        return [note_of("accepted", change.after, change.before) for change in changes]
+
+    def recheck(self) -> None:
+        """Take over what another process has accepted of what is held back here."""
+        for server in self.acceptance.outdated():
+            self._use(self.acceptance.usable(self._offered[server]))
 
     @property
     def semantic(self) -> bool:
@@ -308,7 +368,11 @@ class _State:
     """The catalog at one moment. What follows from the definitions is computed once, when it is first needed."""
 
     def __init__(
-        self, live: dict[str, StoredListing], files: dict[str, StoredListing], configured: Iterable[str]
+        self,
+        live: dict[str, StoredListing],
+        files: dict[str, StoredListing],
+        configured: Iterable[str],
+        filled: FilledIn,
     ) -> None:
         # What a server said itself wins over a file.
         self._listings = [(files | live)[name] for name in sorted(files.keys() | live.keys())]
@@ -317,7 +381,21 @@ class _State:
         digest = blake2b(b"".join(one.server.encode() + b"\0" + one.digest for one in self._listings), digest_size=16)
         self.version = digest.hexdigest()
         self.scope = blake2b(repr(sorted({*self._configured, *files})).encode(), digest_size=8).hexdigest()
-        self.entries = [entry for one in self._listings for entry in one.entries]
+        self.entries = [filled.shown(entry) for one in self._listings for entry in one.entries]
+        self._offered = {
+            (shown.server, shown.name): entry
+            for entry, shown in zip(
+                (entry for one in self._listings for entry in one.entries), self.entries, strict=True
+            )
+            if shown is not entry
+        }
+
+        self.names_in: dict[str, ApiNames] = {}
+        """By the keys of scopes."""
+
+    def offered(self, entry: Entry) -> Entry:
+        """A tool as its server offers it, with the arguments that are filled in for programs."""
+        return self._offered.get((entry.server, entry.name), entry)
 
     @cached_property
     def of_kind(self) -> dict[str, list[Entry]]:

@@ -48,5 +48,7 @@ class ApiTrees:
         from toolfold.codegen.tree import write_tree
 
         version = self._catalog.version
-        await asyncio.to_thread(write_tree, self._catalog.tools_in(scope), self.folder(scope))
+        # What a caller does not see changes nothing about how the rest is called.
+        names = None if scope.allow is None else self._catalog.names
+        await asyncio.to_thread(write_tree, self._catalog.tools_in(scope), self.folder(scope), names=names)
         return version

@@ -32,7 +32,7 @@ _PROBE = "from toolfold import search_tools\nprint('ran', len(search_tools('')))
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that was checked, how it is, and what to do when it is not well."""
 
-    topic: Literal["config", "server", "sandbox", "kept", "extra"]
+    topic: Literal["config", "server", "tool", "sandbox", "kept", "extra"]
     name: str
     state: Literal["ok", "warning", "bad"]
     detail: str = ""
@@ -71,6 +71,7 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
             lines = _config(fold)
             status.update("starting every server")
             lines += await _servers(fold)
+            lines += _definitions(fold)
             status.update("proving the sandbox")
             lines += await _sandbox(fold, lambda text: status.update(escape(printable(text))))
             status.update("measuring what is kept")
@@ -136,6 +137,28 @@ async def _servers(fold: Toolfold) -> list[Line]:
         detail = f"{counts.get(health.server, '')}; protocol {health.protocol_version}; log {health.log_file}"
         lines.append(Line(topic="server", name=health.server, state="ok", detail=detail))
         lines += [Line(topic="server", name=health.server, state="warning", detail=each) for each in health.problems]
+    return lines
+
+
+def _definitions(fold: Toolfold) -> list[Line]:
+    """Tools that have changed since they were accepted, and texts that are aimed at models."""
+    from toolfold.catalog.suspicion import suspicion
+
+    lines = [
+        Line(
+            topic="tool",
+            name=f"{change.target} has changed since it was accepted",
+            state="bad",
+            detail=change.diff,
+            todo=f"If that is well: toolfold tools accept {shlex.quote(change.target)}",
+        )
+        for change in fold.catalog.acceptance.changes
+    ]
+    for entry in fold.catalog.entries:
+        if reason := suspicion(entry):
+            name = f"{entry.server}.{entry.key}"
+            todo = "Read its definition before you let models see it: toolfold search --detail full"
+            lines.append(Line(topic="tool", name=f"{name} {reason}", state="warning", todo=todo))
     return lines
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from types import TracebackType
 
 from rich.markup import escape
 
+from toolfold.cli import question
 from toolfold.cli.console import note, printable, stderr
-from toolfold.guards.events import Event, Output, Progress, RunResult, ToolCall
+from toolfold.guards.events import Event, Output, Progress, Question, Replied, RunResult, ToolCall
 
 
 class Live:
@@ -21,6 +23,9 @@ class Live:
         self._last = "\n"
         # A pipe gets the program's own bytes; a terminal would act on some of them.
         self._shown = printable if sys.stdout.isatty() else str
+        self._asking = asyncio.Lock()
+        self._held: list[str] = []
+        """What the program printed while a question was open."""
 
     def __enter__(self) -> Live:
         if self._status is not None:
@@ -38,6 +43,8 @@ class Live:
 
     def on_event(self, event: Event) -> None:
         match event:
+            case Output(text=text) if self._asking.locked():
+                self._held.append(text)
             case Output(text=text):
                 self._last = text or self._last
                 sys.stdout.write(self._shown(text))
@@ -54,8 +61,23 @@ class Live:
             case _:
                 pass
 
+    async def ask(self, asked: Question) -> Replied:
+        """Put a question to the person at the terminal. What the program prints meanwhile comes after the answer."""
+        try:
+            async with self._asking:
+                if self._status is not None:
+                    self._status.stop()
+                question.show(asked.text)
+                return Replied(await question.typed_reply_later(asked.replies, asked.waiting), "terminal")
+        finally:
+            if not self._asking.locked():
+                if self._status is not None:
+                    self._status.start()
+                held, self._held = self._held, []
+                self.on_event(Output("".join(held)))
+
     def _show(self, text: str) -> None:
-        if self._status is None:
+        if self._status is None or self._asking.locked():
             return
         calls = printable(f"{self._done} tool calls" + (f", now {list(self._open.values())[-1]}" if self._open else ""))
         # The text is a program's or a server's: it may not bring markup of its own.

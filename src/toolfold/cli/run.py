@@ -10,6 +10,7 @@ import typer
 
 from toolfold.cli.console import write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
+from toolfold.cli.question import is_interactive
 from toolfold.cli.trust import offer_trust
 from toolfold.errors import ConfigError
 
@@ -46,7 +47,14 @@ def run(
             from toolfold.cli.live import Live
 
             with Live() as live:
-                return await fold.run(program, session=session, timeout=timeout, check=check, on_event=live.on_event)
+                return await fold.run(
+                    program,
+                    session=session,
+                    timeout=timeout,
+                    check=check,
+                    on_event=live.on_event,
+                    ask=live.ask if is_interactive() else None,
+                )
 
     result = run_async(work)
     if json:

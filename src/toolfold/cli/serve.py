@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import AsyncGenerator
+import shlex
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +19,9 @@ from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
+    from toolfold.gateway.approval_page import ApprovalPage
+    from toolfold.gateway.runs import AskLocally
+    from toolfold.guards.events import Question, Replied
 
 _WARM_UP_DELAY = 0.3
 
@@ -45,23 +51,27 @@ def serve(
 
     async def work() -> None:
         async with open_fold(config, catalog, data) as fold:
-            await (_serve_stdio(fold) if http is None else _serve_http(fold, http, token, no_token=no_token))
+            if http is None:
+                await _serve_stdio(fold, data)
+            else:
+                await _serve_http(fold, http, token, data, no_token=no_token)
 
     run_async(work)
 
 
-async def _serve_stdio(fold: Toolfold) -> None:
+async def _serve_stdio(fold: Toolfold, data: Path | None) -> None:
     from toolfold.gateway.greeting import Greeting
+    from toolfold.gateway.texts import only_reads
 
-    greeting = Greeting()
+    greeting = Greeting(read_only=only_reads(fold.settings))
     await greeting.while_importing("toolfold.gateway.stdio")
     from toolfold.gateway.stdio import serve_stdio
 
-    async with _prepared(fold):
-        await serve_stdio(fold, greeting)
+    async with _prepared(fold, lambda text: None), _local_questions(fold, data) as ask_locally:
+        await serve_stdio(fold, greeting, ask_locally=ask_locally)
 
 
-async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_token: bool) -> None:
+async def _serve_http(fold: Toolfold, address: str, token: str | None, data: Path | None, *, no_token: bool) -> None:
     from toolfold.cli.console import note
     from toolfold.gateway.http import parse_address, serve_http
     from toolfold.gateway.token import own_token
@@ -78,28 +88,51 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, *, no_tok
             note("Its clients need the token of this data folder. For example:")
             note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
 
-    async with _prepared(fold):
-        await serve_http(fold, host, port, token=given or made, started=started)
+    async with _prepared(fold, note), _local_questions(fold, data) as ask_locally:
+        await serve_http(fold, host, port, token=given or made, started=started, ask_locally=ask_locally)
 
 
 @asynccontextmanager
-async def _prepared(fold: Toolfold) -> AsyncGenerator[None]:
-    """Everything is imported: garbage is collected from now on, and the sandbox made ready in the background."""
+async def _local_questions(fold: Toolfold, data: Path | None) -> AsyncGenerator[AskLocally]:
+    """The way to the person at this machine. Nothing of it is imported or started before the first question."""
+    page: ApprovalPage | None = None
+
+    async def ask(question: Question, caller: str, session: str | None) -> Replied:
+        nonlocal page
+        if page is None:
+            from toolfold.cli.announce import announce
+            from toolfold.gateway.approval_page import ApprovalPage
+
+            command = "toolfold approve" if data is None else f"toolfold approve --data {shlex.quote(str(data))}"
+            page = ApprovalPage(fold.settings.data_dir, partial(announce, command))
+        return await page.ask(question, caller, session)
+
+    try:
+        yield ask
+    finally:
+        if page is not None:
+            await page.close()
+
+
+@asynccontextmanager
+async def _prepared(fold: Toolfold, log: Callable[[str], None]) -> AsyncGenerator[None]:
+    """Everything is imported: garbage is collected from now on, and the sandbox made ready in the background.
+
+    `log` is told which sandbox it is. Clients show what is on stderr as an error, so over stdio nothing is said.
+    """
     gc.freeze()
     gc.enable()
-    warming = asyncio.create_task(_warm_up(fold))
+    warming = asyncio.create_task(_warm_up(fold, log))
     try:
         yield
     finally:
         warming.cancel()
 
 
-async def _warm_up(fold: Toolfold) -> None:
+async def _warm_up(fold: Toolfold, log: Callable[[str], None]) -> None:
     """Prepare in the background; the client's first questions come first. What fails here fails again, with words."""
     await asyncio.sleep(_WARM_UP_DELAY)
     fold.roster.want()
     await fold.warm_up()
-    from toolfold.cli.console import note
-
     choice = await fold.choice()
-    note(f"sandbox: {choice.backend.name} ({choice.evidence})")
+    log(f"sandbox: {choice.backend.name} ({choice.evidence})")

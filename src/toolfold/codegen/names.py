@@ -57,6 +57,18 @@ class ApiNames:
             {server: distinct(names, fallback="tool", avoid=avoid) for server, names in by_server.items()},
         )
 
+    def only(self, tools: Iterable[tuple[str, str]]) -> ApiNames:
+        """The same names, of these tools alone."""
+        functions: dict[str, dict[str, str]] = {}
+        for server, tool in tools:
+            functions.setdefault(server, {})[tool] = self._functions[server][tool]
+        return ApiNames({server: self._modules[server] for server in functions}, functions)
+
+    @property
+    def digest(self) -> str:
+        """Changes when a name does."""
+        return blake2s(repr(sorted(self._tools.items())).encode("utf-8", "surrogatepass")).hexdigest()
+
     def server(self, server: str) -> str:
         """The module's name under `servers/`; KeyError for a server that has no tools here."""
         return self._modules[server]

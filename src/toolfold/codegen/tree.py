@@ -60,15 +60,19 @@ class _Manifest(msgspec.Struct):
     """Relative path → fingerprint of all that the file's text depends on."""
 
 
-def write_tree(tools: Sequence[ToolDefinition], dest: Path, *, state: Path | None = None) -> TreeReport:
+def write_tree(
+    tools: Sequence[ToolDefinition], dest: Path, *, names: ApiNames | None = None, state: Path | None = None
+) -> TreeReport:
     """Makes `dest/servers` the API tree of `tools`. The same tools give the same bytes, whatever their order.
 
+    `names` are the names of more tools than these: what is left out of a tree does not change how the rest is called.
     `state` is the folder for lock, notes and unfinished versions, on the same file system. By default it is beside
     `dest`; put it inside only where no sandbox sees `dest`.
     """
     catalog = {(tool.server, tool.name): tool for tool in tools}
     ordered = [catalog[key] for key in sorted(catalog)]
-    version = _digest(f"{_generator()} {_fingerprint(ordered)}".encode())
+    spelled = names.only(catalog).digest if names is not None else ""
+    version = _digest(f"{_generator()} {_fingerprint(ordered)}{spelled}".encode())
     home = dest / _STORE / version
     if _current(dest / _LINK) == version and home.is_dir():
         return TreeReport(version, home / _LINK, 0, len(ordered), 0)
@@ -78,19 +82,19 @@ def write_tree(tools: Sequence[ToolDefinition], dest: Path, *, state: Path | Non
         state = place.with_name(f".{place.name}.state")
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _alone(state):
-        return _replace(dest / _LINK, home, state, ordered)
+        return _replace(dest / _LINK, home, state, ordered, names.only(catalog) if names else ApiNames.of(ordered))
 
 
-def _replace(link: Path, home: Path, state: Path, ordered: list[ToolDefinition]) -> TreeReport:
+def _replace(link: Path, home: Path, state: Path, ordered: list[ToolDefinition], names: ApiNames) -> TreeReport:
     store, version = home.parent, home.name
     current = _current(link)
     before = _manifest(state, current) if current else {}
-    files = _files(ordered)
+    files = _files(ordered, names)
     tool_files = {path for path, (_, tool) in files.items() if tool is not None}
     written = sum(before.get(path) != files[path][0] for path in tool_files)
     removed = sum(_is_tool_file(path) and path not in tool_files for path in before)
     if not home.is_dir():
-        _build(home, state, files, store / current if current else None, before, ApiNames.of(ordered), ordered)
+        _build(home, state, files, store / current if current else None, before, names, ordered)
     _point(link, Path(_STORE) / version / _LINK)
     _prune(store, state, version)
     return TreeReport(version, home / _LINK, written, len(tool_files) - written, removed)
@@ -121,9 +125,8 @@ def _alone(state: Path) -> Generator[None]:
 _Files = dict[str, tuple[str, ToolDefinition | None]]
 
 
-def _files(ordered: list[ToolDefinition]) -> _Files:
+def _files(ordered: list[ToolDefinition], names: ApiNames) -> _Files:
     """Every file of the tree, with the fingerprint of its text and, for a module, its tool."""
-    names = ApiNames.of(ordered)
     generator = _generator()
     files: _Files = {}
     members: dict[str, list[str]] = {}

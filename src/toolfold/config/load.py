@@ -212,9 +212,10 @@ class _ConfigFile:
             self.settings["data_dir"] = host.absolute(self.settings["data_dir"], base)
         if "catalog_dirs" in self.settings:
             self.settings["catalog_dirs"] = tuple(host.absolute(one, base) for one in self.settings["catalog_dirs"])
-        audit = self.settings.get("audit")
-        if audit is not None and audit.head_file is not None:
-            self.settings["audit"] = audit.model_copy(update={"head_file": host.absolute(audit.head_file, base)})
+        for key, path in (("audit", "head_file"), ("jwt", "jwks_file")):
+            group = self.settings.get(key)
+            if group is not None and getattr(group, path) is not None:
+                self.settings[key] = group.model_copy(update={path: host.absolute(getattr(group, path), base)})
 
     def withhold(self, reading: Reading) -> None:
         """Takes nothing: the file is a project's that no person has allowed."""

@@ -9,17 +9,25 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from toolfold.config.documents import Problem, known_key, nearest, one_line
 from toolfold.config.expand import UnsetError, Variables
+from toolfold.config.policy import (
+    ApprovalSettings,
+    ContextSettings,
+    LimitSettings,
+    PolicySettings,
+    ReviewSettings,
+    combined,
+)
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, Settings, parse_backend
 
 BLOCK = "mcpCodeExecution"
 BLOCK_NAMES = {
     "enabled": f"{BLOCK}.enabled",
-    "security": f"{BLOCK}.securityLevel",
+    "policy.profile": f"{BLOCK}.securityLevel",
     "privacy": f"{BLOCK}.piiTokenization",
     "audit": f"{BLOCK}.auditLogging",
     "sandbox.backend": f"{BLOCK}.sandboxMode",
@@ -30,19 +38,23 @@ BLOCK_NAMES = {
 }
 """Our settings' names → what the block calls them, for messages."""
 
-_KNOWN = {
-    "": Settings.model_fields.keys() - {"servers"},
-    "sandbox": SandboxSettings.model_fields.keys(),
-    "retention": RetentionSettings.model_fields.keys(),
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "sandbox": SandboxSettings,
+    "retention": RetentionSettings,
+    "policy": PolicySettings,
+    "approval": ApprovalSettings,
+    "context": ContextSettings,
+    "review": ReviewSettings,
+    "limits": LimitSettings,
 }
-"""The keys of the file itself, and those of its tables that are merged key by key."""
-# Kept in the settings when asked for, but nothing acts on these yet, so each is reported.
-_NOT_YET = {
-    "security": "not available in this version: there is one level, standard, and it is used",
+"""Tables whose keys are settings of their own: each is checked, and given by a file, by itself."""
+_KNOWN = {"": Settings.model_fields.keys() - {"servers"}} | {
+    name: model.model_fields.keys() for name, model in _SECTIONS.items()
 }
-
-STRICT = ("policy", "context", "limits", "callers", "jwt", "audit", "privacy")
+STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", "privacy")
 """Settings that keep something closed. An error in one stops the start: its default would leave that open."""
+_TYPES = frozenset({"str", "int", "float", "bool", "none"})
+"""What pydantic names in the place of an error beside the keys."""
 
 Report = Callable[[str, str], None]
 """Takes a key and what was expected there."""
@@ -74,8 +86,9 @@ def _is_strict(key: str) -> bool:
     outer, _, inner = key.partition(".")
     if outer == BLOCK:
         name = nearest(inner.partition(".")[0], _BLOCK_KEYS, likeness=0.75)
-        return any(theirs == f"{BLOCK}.{name}" and ours in STRICT for ours, theirs in BLOCK_NAMES.items())
-    return outer in STRICT or (outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.75) in STRICT)
+        ours = next((ours for ours, theirs in BLOCK_NAMES.items() if theirs == f"{BLOCK}.{name}"), "")
+        return ours.partition(".")[0] in STRICT
+    return outer in STRICT or (outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.7) in STRICT)
 
 
 def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -93,7 +106,7 @@ def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _flat(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for layer in reversed(list(layers)):
-        flat |= layer
+        flat |= {key: combined(key, value, flat[key]) if key in flat else value for key, value in layer.items()}
     return flat
 
 
@@ -102,7 +115,7 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
     for key, value in values.items():
         if key not in _KNOWN[""]:
             report(key, known_key(key, _KNOWN[""]))
-        elif key not in _KNOWN:
+        elif key not in _SECTIONS:
             _take(found, key, value, variables, report)
         elif not isinstance(value, Mapping):
             report(key, "expected a table; it is ignored")
@@ -112,9 +125,6 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
                     _take(found, f"{key}.{limit}", given, variables, report)
                 else:
                     report(f"{key}.{limit}", known_key(str(limit), _KNOWN[key]))
-    for key, text in _NOT_YET.items():
-        if key in found and found[key] != Settings.model_fields[key].default:
-            report(key, text)
     return found
 
 
@@ -129,7 +139,8 @@ def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, rep
         return
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join([key, *map(str, first["loc"][1 + bool(inner) :])])
+        inside = [str(part) for part in first["loc"][1 + bool(inner) :] if part not in _TYPES]
+        place = ".".join([key, *(part for part in inside if "[" not in part)])
         report(place, f"{_continuing(first['msg'].removeprefix('Value error, '))}{_instead(key)}")
         return
     except RecursionError:
@@ -162,11 +173,12 @@ def _continuing(text: str) -> str:
 
 # ---- the block `mcpCodeExecution`
 
-_LEVELS = {
-    **dict.fromkeys(("low", "minimal", "relaxed", "permissive"), "low"),
-    **dict.fromkeys(("standard", "medium", "normal", "default", "balanced", "moderate"), "standard"),
-    **dict.fromkeys(("high", "strict", "maximum", "max", "paranoid"), "high"),
+_PROFILES = {
+    **dict.fromkeys(("low", "minimal", "relaxed", "permissive"), "open"),
+    **dict.fromkeys(("standard", "medium", "normal", "default", "balanced", "moderate"), "careful"),
+    **dict.fromkeys(("high", "strict", "maximum", "max", "paranoid"), "strict"),
 }
+"""What `securityLevel` may be → the profile of the policy."""
 _DURATION = re.compile(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|m|)\s*", re.IGNORECASE)
 _PER_UNIT = {"ms": 0.001, "": 0.001, "s": 1.0, "m": 60.0}
 _LIMITS = ("memory", "cpu", "disk")
@@ -208,9 +220,9 @@ def _sandbox_mode(value: object, report: Report) -> dict[str, Any]:
 
 
 def _security_level(value: object, report: Report) -> dict[str, Any]:
-    level = _LEVELS.get(value.strip().lower()) if isinstance(value, str) else None
-    if level is not None:
-        return {"security": level}
+    profile = _PROFILES.get(value.strip().lower()) if isinstance(value, str) else None
+    if profile is not None:
+        return {"policy": {"profile": profile}}
     report("", "expected low, standard or high; this is ignored")
     return {}
 

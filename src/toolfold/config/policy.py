@@ -89,6 +89,8 @@ class PolicySettings(Model):
 class ApprovalSettings(Model):
     timeout: Seconds = 300.0
     """Seconds until a question without an answer counts as a no."""
+    on_disconnect: Literal["end", "wait"] = "end"
+    """What a run does when its HTTP client goes away while a person is asked: end, or wait for the answer."""
 
 
 def _check_context_value(text: str) -> str:
@@ -102,6 +104,19 @@ class ContextSettings(Model):
 
     inject: dict[Pattern, dict[str, Annotated[str, AfterValidator(_check_context_value)]]] = Field(default={})
     """Pattern of targets → argument → `context.NAME`."""
+
+
+Reaction = Literal["note", "ask", "refuse"]
+
+
+class ReviewSettings(Model):
+    """What the reading of a program leads to, by the risk that it finds. Advice: the sandbox is the boundary."""
+
+    low: Reaction = "note"
+    medium: Reaction = "note"
+    high: Reaction = "note"
+    imports: tuple[str, ...] | None = None
+    """The only modules that a program may import, beside `servers`, `skills` and `toolfold`; None: any."""
 
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -134,3 +149,20 @@ class LimitSettings(CallerLimits):
     """Pattern → an estimate of what one call costs; the first pattern that matches counts."""
     callers: dict[str, CallerLimits] = Field(default={})
     """Caller → its own limits, in place of those above."""
+
+
+_PROFILES: tuple[Profile, ...] = ("open", "careful", "strict", "read_only")
+
+
+def combined(setting: str, nearer: Any, farther: Any) -> Any:
+    """What a guard's setting is when two files give it. A project's file can add to a person's own and not weaken it.
+
+    For other settings, the nearer file wins.
+    """
+    if setting == "policy.rules":
+        return (*farther, *nearer)
+    if setting == "policy.profile":
+        return max(nearer, farther, key=_PROFILES.index)
+    if setting.startswith(("limits.", "context.")):
+        return cast("dict[str, Any]", nearer) | farther if isinstance(nearer, dict) else min(nearer, farther)
+    return nearer

@@ -9,9 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
-from toolfold.config.callers import CallerSettings
+from toolfold.config.callers import Callers, JwtSettings
 from toolfold.config.model import Model, switchable
-from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings
+from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.units import Cores, Seconds, Size
@@ -103,13 +103,16 @@ class Settings(Model):
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
-    security: Literal["low", "standard", "high"] = "standard"
-    """The level that was asked for; only `standard` exists so far, and no level weakens the sandbox."""
-    callers: dict[str, CallerSettings] = Field(default={})
+    trusted_servers: tuple[str, ...] = ()
+    """Servers whose tools may change without a person's consent; `*` is all."""
+    callers: Callers = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
+    jwt: JwtSettings | None = None
+    """The issuer whose JWTs are accepted over HTTP as well."""
     policy: PolicySettings = PolicySettings()
     approval: ApprovalSettings = ApprovalSettings()
     context: ContextSettings = ContextSettings()
+    review: ReviewSettings = ReviewSettings()
     limits: LimitSettings = LimitSettings()
     privacy: Annotated[PrivacySettings, switchable] = PrivacySettings()
     """Tokens in place of personal values; `true` and `false` are short for a table with `enabled`."""

@@ -8,6 +8,7 @@ for a request, and streams every answer of the older era; that costs several tim
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _PING_INTERVAL = 15.0
 """Seconds of silence after which a comment is sent, so that no proxy takes the request for dead."""
+_WITHDRAWAL_TIMEOUT = 1.0
 _REQUEST_CANCELLED = -32800
 _EVENT_STREAM = [
     (b"content-type", b"text/event-stream"),
@@ -64,6 +66,7 @@ class Exchange:
         """Headers of the response, beside those of its kind."""
         self._progress_token = None if message is None else progress_token_from_params(message.params)
         self._receive = request.receive
+        self._state = request.state
         self._send = send
         self._session = session
         self._handler: asyncio.Task[Any] | None = None
@@ -144,8 +147,11 @@ class Exchange:
                 await self._stream(b": ping\r\n\r\n")
                 continue
             if message["type"] == "http.disconnect":
-                # In the older era a lost connection means nothing: the client cancels with a notification.
-                if self._session is None:
+                on_disconnect = getattr(self._state, "on_disconnect", None)
+                if on_disconnect is not None:
+                    on_disconnect()  # the handler decides
+                elif self._session is None:
+                    # In the older era a lost connection means nothing: the client cancels with a notification.
                     self.cancel()
                 return
 
@@ -203,6 +209,12 @@ class Session:
         except TimeoutError:
             await exchange.notify("notifications/cancelled", {"requestId": number, "reason": "timed out"})
             raise MCPError(types.REQUEST_TIMEOUT, f"The client did not answer {method} in time") from None
+        except asyncio.CancelledError:
+            # The client takes its form away. It may be that it does not read any more.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_WITHDRAWAL_TIMEOUT):
+                    await exchange.notify("notifications/cancelled", {"requestId": number, "reason": "withdrawn"})
+            raise
         finally:
             del self._questions[number]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import ipaddress
 import socket
 from typing import TYPE_CHECKING
@@ -11,19 +10,19 @@ from typing import TYPE_CHECKING
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from toolfold.errors import ConfigError
+from toolfold.errors import ConfigError, InvalidRequest
+from toolfold.gateway.callers import CONTEXT_HEADER, Callers, context_values
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.server import make_server
 from toolfold.gateway.streamable import McpEndpoint
-from toolfold.guards.context import LOCAL_CALLER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from toolfold.config.settings import CallerSettings
     from toolfold.fold import Toolfold
+    from toolfold.gateway.runs import AskLocally
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _PATHS = ("/mcp", "/mcp/")
@@ -51,9 +50,18 @@ def is_loopback(host: str) -> bool:
 
 
 async def serve_http(
-    fold: Toolfold, host: str, port: int, *, token: str | None, started: Callable[[str], None]
+    fold: Toolfold,
+    host: str,
+    port: int,
+    *,
+    token: str | None,
+    started: Callable[[str], None],
+    ask_locally: AskLocally | None = None,
 ) -> None:
-    """Serve until cancelled. `started` is called with the address. Off loopback a token is required."""
+    """Serve until cancelled. `started` is called with the address. Off loopback a token is required.
+
+    `ask_locally` is for clients that show no forms.
+    """
     if not token and not is_loopback(host):
         raise ConfigError(
             f"{host} can be reached from other machines, so a token is required.",
@@ -61,11 +69,10 @@ async def serve_http(
         )
     sock = listen(host, port)
     bound = sock.getsockname()[1]
-    server = make_server(fold)
+    server = make_server(fold, ask_locally=ask_locally)
     async with server.lifespan(server) as state:
-        app = Authenticated(
-            _Routes(McpEndpoint(server, _allowed_names(host, bound), state)), token, fold.settings.callers
-        )
+        endpoint = McpEndpoint(server, _allowed_names(host, bound), state)
+        app = Authenticated(_Routes(endpoint), Callers(fold.settings, token))
         async with Connections(app, sock):
             started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
             await asyncio.Event().wait()
@@ -100,44 +107,39 @@ def _allowed_names(host: str, port: int) -> TransportSecuritySettings | None:
 class Authenticated:
     """Refuses every request without the owner's bearer token or that of a configured caller.
 
-    `scope["state"]["caller"]` says whose it was.
+    `scope["state"]` then says whose it was (`caller` and its `groups`), and in `context` the values that a host
+    application gave with it, in the header `Toolfold-Context`.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, callers: Mapping[str, CallerSettings] | None = None) -> None:
+    def __init__(self, app: ASGIApp, callers: Callers) -> None:
         self._app = app
-        self._callers: dict[str, str] | None = None
-        if token is not None:
-            digest = _digest(token.encode())
-            self._callers = {digest: f"token:{digest[:8]}"}
-            self._callers |= {each.token_sha256: name for name, each in (callers or {}).items()}
+        self._callers = callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             connection = scope["state"].pop("connection")
-            caller = self._caller(scope)
+            caller = await self._callers.of(_header(scope, b"authorization"))
             if caller is None:
                 await _refuse(scope, receive, send)
                 return
             connection.prove()
-            scope["state"]["caller"] = caller
+            try:
+                scope["state"] |= {
+                    "caller": caller.name,
+                    "groups": caller.groups,
+                    "context": context_values(_header(scope, CONTEXT_HEADER), caller),
+                }
+            except InvalidRequest as error:
+                await JSONResponse({"error": str(error)}, 403 if not caller.host else 400)(scope, receive, send)
+                return
             await self._app(scope, receive, send)
         except asyncio.CancelledError:
             # Only the end of the gateway cancels a request from outside, and then its connection is closed already.
             return
 
-    def _caller(self, scope: Scope) -> str | None:
-        if self._callers is None:
-            return LOCAL_CALLER
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                scheme, _, token = value.partition(b" ")
-                # Comparing digests tells nothing about the token by the time it takes.
-                return self._callers.get(_digest(token.strip())) if scheme.lower() == b"bearer" else None
-        return None
 
-
-def _digest(token: bytes) -> str:
-    return hashlib.sha256(token).hexdigest()
+def _header(scope: Scope, wanted: bytes) -> bytes | None:
+    return next((value for name, value in scope["headers"] if name == wanted), None)
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:

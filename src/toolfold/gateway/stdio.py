@@ -25,6 +25,7 @@ from toolfold.upstream.messages import Lines, MessageTooLongError
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
+    from toolfold.gateway.runs import AskLocally
 
 _CONNECTION = "@connection"
 """The session of runs that name none. Names that begin with @ leave no files behind when we end."""
@@ -36,12 +37,14 @@ Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
-async def serve_stdio(fold: Toolfold, greeting: Greeting | None = None) -> None:
+async def serve_stdio(
+    fold: Toolfold, greeting: Greeting | None = None, *, ask_locally: AskLocally | None = None
+) -> None:
     """Serve until the client closes its end. The connection is a session: variables stay from run to run.
 
-    `greeting` holds what was read, and answered, before this began.
+    `greeting` holds what was read, and answered, before this began. `ask_locally` is for clients that show no forms.
     """
-    server = make_server(fold, default_session=_CONNECTION)
+    server = make_server(fold, default_session=_CONNECTION, ask_locally=ask_locally)
     async with standard_streams(greeting or Greeting()) as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())
 

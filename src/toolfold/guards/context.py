@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from toolfold.errors import InvalidRequest, LimitExceeded
-from toolfold.guards.events import Event, Question, Reply, protected_event
+from toolfold.guards.events import Event, Question, Replied, Reply, protected_event
 
 if TYPE_CHECKING:
     from toolfold.privacy.privacy import RunPrivacy
@@ -25,7 +25,7 @@ LOCAL_CALLER = "local"
 LONGEST_PAUSE = 3600.0
 """Seconds for which one run's clock may stand still in total; after that it goes on whatever is being decided."""
 
-Ask = Callable[[Question], Awaitable[Reply]]
+Ask = Callable[[Question], Awaitable[Reply | Replied]]
 _log = logging.getLogger("toolfold")
 
 
@@ -104,6 +104,16 @@ class Deadline:
                 timer.reschedule(when)
 
 
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, as far as the edge knows more than a name."""
+
+    name: str
+    groups: frozenset[str] = frozenset()
+    host: bool = False
+    """Whether it is an application that may give context values for its users."""
+
+
 @dataclass
 class RunNotes:
     """What was found out about one run on its way, for the record of it."""
@@ -121,6 +131,8 @@ class RunContext:
     deadline: Deadline
     language: str = "python"
     id: str = field(default_factory=lambda: secrets.token_hex(8))
+    groups: frozenset[str] = frozenset()
+    """The caller's groups, for rules."""
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     """What the host application gave with the run (`context=`): for example the user's id."""
     on_event: Callable[[Event], None] | None = None
@@ -129,6 +141,15 @@ class RunContext:
     privacy: RunPrivacy | None = field(default=None, compare=False, repr=False)
     """Where personal values are kept private: how."""
     notes: RunNotes = field(default_factory=RunNotes, compare=False, repr=False)
+    code: str = field(default="", repr=False)
+    """The program."""
+    answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)
+    """A person's answers that hold for the rest of this run, by the target of the calls."""
+
+    @property
+    def shown_session(self) -> str | None:
+        """The session by the name that somebody gave it; None for the one of a connection, whose name is ours."""
+        return None if self.session is None or self.session.startswith("@") else self.session
 
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""
@@ -140,7 +161,12 @@ class RunContext:
 
     async def ask(self, question: Question) -> Reply:
         """Ask the person responsible for this run; its clock stands still meanwhile. "no" where no one can be asked."""
+        return (await self.replied(question)).reply
+
+    async def replied(self, question: Question) -> Replied:
+        """The same, with who gave the answer."""
         if self.asker is None:
-            return "no"
+            return Replied("no", "nobody to ask")
         with self.deadline.paused():
-            return await self.asker(question)
+            reply = await self.asker(question)
+        return reply if isinstance(reply, Replied) else Replied(reply, "host application")

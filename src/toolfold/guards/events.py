@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,23 @@ CallKind = Literal["tool", "resource", "prompt"]
 """The three ways to an upstream."""
 
 Reply = Literal["once", "run", "session", "no"]
-"""A person's answer: this call, all like it in this run, all like it in this session, or none."""
+"""A person's answer: this call, all of this tool in this run, all of this tool in this session, or none in this run."""
+
+
+_LABELS: dict[Reply, str] = {
+    "once": "Allow once",
+    "run": "Allow all in this run",
+    "session": "Allow all in this session",
+    "no": "No",
+}
+
+
+class Replied(NamedTuple):
+    """A person's answer with where it came from, for the record."""
+
+    reply: Reply
+    by: str
+    """For example `elicitation`, `page` or `terminal`."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,10 +120,32 @@ class Progress:
 
 @dataclass(frozen=True)
 class Question:
-    """What a person is asked during a run. `call` names the call that waits for the answer, if one does."""
+    """What a person is asked during a run. It holds real values and is for the person only, never for the model."""
 
     text: str
+    """The whole question, in plain text of bounded length."""
     call: str = ""
+    """The id of the (first) call that waits for the answer, if one does."""
+    server: str = ""
+    tool: str = ""
+    """The tool's name, the resource's URI or the prompt's name, by `kind`."""
+    kind: CallKind = "tool"
+    arguments: tuple[str, ...] = ()
+    """The arguments of each waiting call as they will be sent, one line each; of many calls, the first few."""
+    line: int | None = None
+    """The program's line that makes the call, where it is known."""
+    source: str = ""
+    """The text of that line."""
+    waiting: int = 1
+    """Calls that wait for this answer."""
+    replies: tuple[Reply, ...] = ("once", "run", "session", "no")
+    """The answers that may be given; any other is taken as `no`."""
+
+    def label(self, reply: Reply) -> str:
+        """What an answer is called."""
+        if reply == "once" and self.waiting > 1:
+            return f"Allow these {self.waiting} calls"
+        return _LABELS[reply]
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ class Call:
     run: RunContext
     tool: ToolDefinition | None = None
     """The tool's definition, for `kind == "tool"`."""
+    line: int | None = None
+    """The program's line that makes the call, as the program's side says; None where it is not known."""
     notes: CallNotes = field(default_factory=CallNotes, compare=False, repr=False)
 
     @property

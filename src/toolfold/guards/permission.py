@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from toolfold.definitions import ToolResult
-from toolfold.errors import ApprovalDenied, PolicyDenied
-from toolfold.guards.events import Question
+from toolfold.errors import PolicyDenied
 from toolfold.guards.guard import Call, Proceed
 from toolfold.guards.policy import Decision, Policy
 from toolfold.schema.text import one_line
@@ -38,16 +37,6 @@ def denial(target: str, decision: Decision) -> str:
 
 
 def how_to_allow(target: str) -> str:
-    return f"A person can allow it: toolfold policy allow '{one_line(target, 200)}'."
-
-
-async def ask_once(call: Call, decision: Decision) -> None:
-    """Ask about this call alone, through whatever the run has for it."""
-    if call.run.asker is None:
-        raise ApprovalDenied(
-            f"{one_line(call.target, 200)} needs a person's approval ({decision.rule}), and there is nobody to ask.",
-            hint=how_to_allow(call.target),
-        )
-    if await call.run.ask(Question(f"Allow {one_line(call.target, 200)}?", call.id)) == "no":
-        raise ApprovalDenied(f"A person refused {one_line(call.target, 200)} ({decision.rule}).")
-    call.notes.approved_by = "answer to a question"
+    # Names are the server's: what a person copies into a shell must stay one word.
+    word = one_line(target, 200).replace("'", "'\"'\"'")
+    return f"A person can allow it: toolfold policy allow '{word}'."

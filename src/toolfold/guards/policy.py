@@ -10,11 +10,15 @@ from typing import Any
 from toolfold.catalog.effects import READING, Effects, effects_of
 from toolfold.catalog.entries import EVERYTHING, Entry, Scope
 from toolfold.config.policy import Do, PolicySettings, Profile, Rule
+from toolfold.definitions import ToolDefinition
 from toolfold.guards.guard import Call
-from toolfold.guards.patterns import EXACT, LOOSE, NO, ArgumentPattern, Match, TargetPattern, TextPattern
 from toolfold.schema.look_alikes import folded
+from toolfold.schema.patterns import EXACT, LOOSE, NO, ArgumentPattern, Match, TargetPattern, TextPattern
 
 _STRICTNESS: dict[Do, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+_MOST_SCOPES = 1_000
+_MOST_ENTRIES = 500_000
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Policy:
     def __init__(self, settings: PolicySettings) -> None:
         self._profile: Profile = settings.profile
         self._rules = [_Rule(number, rule) for number, rule in enumerate(settings.rules, 1)]
+        self._scopes: dict[str, Scope] = {}
+        """By caller, as far as it was worked out."""
 
     def decide(self, call: Call) -> Decision:
         """What is to be done with a call, with its arguments as they will be sent."""
@@ -54,28 +60,54 @@ class Policy:
 
     def scope(self, caller: str) -> Scope:
         """What a caller may know of: all but what is denied to it in every session and with any arguments."""
+        if caller not in self._scopes:
+            if len(self._scopes) >= _MOST_SCOPES:
+                self._scopes.clear()
+            self._scopes[caller] = self._scope(caller)
+        return self._scopes[caller]
+
+    def _scope(self, caller: str) -> Scope:
         rules = [rule for rule in self._rules if rule.concerns(caller)]
         if self._profile != "read_only" and not any(rule.do == "deny" and not rule.conditional for rule in rules):
             return EVERYTHING
         texts = [self._profile, *(rule.identity for rule in rules)]
         key = blake2b("\0".join(texts).encode(), digest_size=12).hexdigest()
-        return Scope(key, lambda entry: self._may_know(entry, rules))
+        known: dict[bytes, bool] = {}
 
-    def _may_know(self, entry: Entry, rules: Iterable[_Rule]) -> bool:
-        effects = _effects(entry.kind, entry.name, entry.annotations)
-        denied = False
+        def allow(entry: Entry) -> bool:
+            # Asked of every entry at every search.
+            seen = known.get(entry.digest)
+            if seen is None:
+                seen = not self._denial(entry.kind, entry.server, entry.key, entry.annotations, rules)
+                if len(known) >= _MOST_ENTRIES:
+                    known.clear()
+                known[entry.digest] = seen
+            return seen
+
+        return Scope(key, allow)
+
+    def denial(self, caller: str, tool: ToolDefinition) -> Decision | None:
+        """Why a caller may not call a tool in any session and with any arguments; None if it may."""
+        rules = [rule for rule in self._rules if rule.concerns(caller)]
+        return self._denial("tool", tool.server, tool.name, tool.annotations, rules)
+
+    def _denial(
+        self, kind: str, server: str, name: str, annotations: Mapping[str, Any], rules: Iterable[_Rule]
+    ) -> Decision | None:
+        effects = _effects(kind, name, annotations)
+        denied: Decision | None = None
         for rule in rules:
-            match = rule.match_target(entry.kind, entry.server, entry.key, effects)
-            if match == NO:
-                continue
+            match = rule.match_target(kind, server, name, effects)
             if rule.conditional:
-                if rule.do != "deny" and not denied:
-                    return True
-            elif rule.do == "deny":
-                denied = True
-            if match == EXACT and not rule.conditional:
-                return not denied
-        return not denied and _by_profile(self._profile, effects).do != "deny"
+                if match == EXACT and rule.do != "deny" and denied is None:
+                    return None
+            elif match:
+                if rule.do == "deny":
+                    denied = denied or rule.decision
+                if match == EXACT:
+                    return denied
+        profile = _by_profile(self._profile, effects)
+        return denied or (profile if profile.do == "deny" else None)
 
 
 class _Rule:
@@ -84,13 +116,15 @@ class _Rule:
     def __init__(self, number: int, rule: Rule) -> None:
         self.do = rule.do
         self.identity = rule.model_copy(update={"caller": None}).model_dump_json()
-        self.conditional = bool(rule.args) or rule.session is not None
+        group = rule.caller.removeprefix("group:") if rule.caller and rule.caller.startswith("group:") else None
+        self.conditional = bool(rule.args) or rule.session is not None or group is not None
         """Whether it depends on more than what is called by whom."""
-        self.decision = Decision(rule.do, _title(number, rule))
+        self.decision = Decision(rule.do, rule_title(number, rule))
         self.loose_decision = Decision(rule.do, self.decision.rule, "the call may be read as one that the rule names")
         self._target = TargetPattern(rule.match)
         self._when = [(name, wanted) for name, wanted in rule.when if wanted is not None]
-        self._caller = None if rule.caller is None else TextPattern(rule.caller, folded)
+        self._caller = None if rule.caller is None or group is not None else TextPattern(rule.caller, folded)
+        self._group = group
         self._session = None if rule.session is None else TextPattern(rule.session, folded)
         self._arguments = [
             ArgumentPattern(path, wanted if isinstance(wanted, tuple) else (wanted,))
@@ -101,7 +135,7 @@ class _Rule:
         return self._caller is None or self._caller.match(caller) == EXACT
 
     def match(self, call: Call, effects: Effects, schema: Mapping[str, Any]) -> Match:
-        if not self.concerns(call.run.caller):
+        if not self.concerns(call.run.caller) or (self._group is not None and self._group not in call.run.groups):
             return NO
         match = self.match_target(call.kind, call.server, call.name, effects)
         if self._session is not None and match:
@@ -146,7 +180,7 @@ def _strictest(stricter: Decision | None, decision: Decision) -> Decision:
     return decision if stricter is None else decision.or_stricter(stricter)
 
 
-def _title(number: int, rule: Rule) -> str:
+def rule_title(number: int, rule: Rule) -> str:
     """`rule 2 (deny github.delete_* where owner)`: names and patterns of targets, no values."""
     conditions = [*rule.args, *(name for name, wanted in rule.when if wanted is not None)]
     where = f" where {', '.join(conditions)}" if conditions else ""

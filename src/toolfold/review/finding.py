@@ -13,6 +13,7 @@ Code = Literal[
     "missing_argument",
     "invalid_argument",
     "not_awaited",
+    "policy_denied",
 ]
 
 

@@ -25,6 +25,8 @@ from toolfold.schema.large import uncollected
 from toolfold.schema.validation import Validators
 
 Lookup = Callable[[str, str], ToolDefinition | None]
+Denied = Callable[[str, str], str]
+"""Why policy denies the tool behind a module and a function; empty where it does not, or there is no such tool."""
 
 # The sandbox's own functions that are coroutines, beside the tools.
 _OWN_COROUTINES = frozenset(
@@ -43,7 +45,13 @@ _LONGEST = 100_000
 """Characters. A longer program is mostly data, and reading it would keep everybody else waiting."""
 
 
-def review(code: str, names: ApiNames, tool: Lookup, validators: Validators | None = None) -> list[Finding]:
+def review(
+    code: str,
+    names: ApiNames,
+    tool: Lookup,
+    validators: Validators | None = None,
+    denied: Denied = lambda module, function: "",
+) -> list[Finding]:
     """The program's certain mistakes, in the order of its lines; empty means: run it.
 
     `tool` gives the definition for a server's and a tool's name. `validators` that outlive the call save work.
@@ -51,10 +59,10 @@ def review(code: str, names: ApiNames, tool: Lookup, validators: Validators | No
     if len(code) > _LONGEST:
         return []
     with uncollected():
-        return _review(code, names, tool, validators)
+        return _review(code, names, tool, validators, denied)
 
 
-def _review(code: str, names: ApiNames, tool: Lookup, validators: Validators | None) -> list[Finding]:
+def _review(code: str, names: ApiNames, tool: Lookup, validators: Validators | None, denied: Denied) -> list[Finding]:
     try:
         with warnings.catch_warnings():
             # An odd escape in a string is the program's business.
@@ -64,7 +72,7 @@ def _review(code: str, names: ApiNames, tool: Lookup, validators: Validators | N
             if program.doubtful:
                 # Making code is slow, and the sandbox does it anyway before it runs anything.
                 source.compiled(tree, "program.py")
-        reviewer = _Reviewer(program, names, tool, validators or Validators())
+        reviewer = _Reviewer(program, names, tool, validators or Validators(), denied)
         findings = list(dict.fromkeys(reviewer.findings()))
     except SyntaxError as error:
         return [_syntax(error, code, names)]
@@ -101,8 +109,9 @@ def _importable(line: str, names: ApiNames) -> str:
 
 
 class _Reviewer:
-    def __init__(self, program: Program, names: ApiNames, tool: Lookup, validators: Validators) -> None:
+    def __init__(self, program: Program, names: ApiNames, tool: Lookup, validators: Validators, denied: Denied) -> None:
         self._program = program
+        self._denied = denied
         self._names = names
         self._tool = tool
         self._validators = validators
@@ -231,7 +240,9 @@ class _Reviewer:
             del parts[2]
         module, function = parts[1], parts[2] if len(parts) > 2 else ""
         server = self._names.behind(module)
-        if server is None:
+        if function and (denial := self._denied(module, function)):
+            yield _at(node, "policy_denied", denial, "")
+        elif server is None:
             servers = self._names.modules()
             near = get_close_matches(module, servers, 3, 0.5)
             listed = " or ".join(near) if near else ", ".join(list(servers)[:12]) or "none"

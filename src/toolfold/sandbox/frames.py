@@ -43,12 +43,15 @@ class Call(_Message, tag="call"):
     server: _Line
     tool: _Line
     arguments: dict[str, Any]
+    line: int = 0
+    """The program's line, as the guest says; 0 where it does not know."""
 
 
 class CallNamed(_Message, tag="call_named"):
     id: int
     name: str
     arguments: dict[str, Any]
+    line: int = 0
 
     def __post_init__(self) -> None:
         # No tool is called that; the nearest names are looked for in what is left.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import re
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
@@ -19,6 +22,7 @@ from toolfold.guards.chain import Chain
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import CallKind, Progress, ToolCall
 from toolfold.guards.record import Record
+from toolfold.sandbox.costs import Costs, Neighbours
 from toolfold.sandbox.frames import Call, CallNamed, Following, Prompt, Request, Resource, Search
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
@@ -42,6 +46,7 @@ class World:
     fleet: Fleet
     validators: Validators
     chain: Chain
+    neighbours: Neighbours = field(default_factory=Neighbours)
 
 
 class Bridge:
@@ -52,11 +57,12 @@ class Bridge:
         self._run = run
         self._record = Record()
         self.replies = ReplyBudget()
+        who = f"{run.caller}\0{run.session or run.id}"
+        self.costs = Costs(world.neighbours, who, comes_back=run.session is not None)
         self._proceed = world.chain.for_run(self._upstream, self._record, self.replies)
         self._scope = world.chain.scope(run.caller)
         self._output = output
         self._numbers = itertools.count(1)
-        # What costs the host processor time is done for each run one after the other, and never in the loop's thread.
         self._thinking = asyncio.Lock()
 
     @property
@@ -64,17 +70,18 @@ class Bridge:
         return self._record.calls
 
     async def answer(self, request: Request) -> Any:
+        self.costs.go_on()
         match request:
-            case Call(server=server, tool=name, arguments=arguments):
+            case Call(server=server, tool=name, arguments=arguments, line=line):
                 tool = self._world.catalog.catalog.tool(server, name) or await self._find(f"{server}.{name}")
-                return await self._call_tool(tool, arguments)
-            case CallNamed(name=name, arguments=arguments):
+                return await self._call_tool(tool, arguments, line)
+            case CallNamed(name=name, arguments=arguments, line=line):
                 tool = self._world.catalog.catalog.named(name) or await self._find(name)
-                answer = await self._call_tool(tool, arguments)
+                answer = await self._call_tool(tool, arguments, line)
                 return {**answer, "server": tool.server, "tool": tool.name}
             case Search(query=query, detail=detail, limit=limit, server=server):
                 level = cast("Detail", detail)
-                async with self._thinking, self.replies.fetching():
+                async with self._thought(), self.replies.fetching():
                     found = await self._world.catalog.search(
                         query, detail=level, limit=limit, server=server or None, scope=self._scope
                     )
@@ -92,8 +99,18 @@ class Bridge:
 
     async def _find(self, written: str) -> ToolDefinition:
         """A name that is not one: most likely the nearest names are wanted."""
-        async with self._thinking:
+        async with self._thought():
             return await self._world.catalog.find(written, self._scope)
+
+    @contextlib.asynccontextmanager
+    async def _thought(self) -> AsyncGenerator[None]:
+        """What costs the host processor time is done for each run one after the other, and leaves time to others."""
+        async with self._thinking:
+            begun = time.perf_counter()
+            try:
+                yield
+            finally:
+                await asyncio.sleep(self.costs.worked(time.perf_counter() - begun))
 
     def printed(self, data: bytes) -> None:
         self._output.add(data)
@@ -101,15 +118,21 @@ class Bridge:
     def progress(self, text: str, fraction: float | None) -> None:
         self._run.emit(Progress(text, fraction))
 
-    async def _call_tool(self, tool: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any]:
-        return self._package(tool, await self._call("tool", tool.server, tool.name, arguments, tool))
+    async def _call_tool(self, tool: ToolDefinition, arguments: dict[str, Any], line: int) -> dict[str, Any]:
+        return self._package(tool, await self._call("tool", tool.server, tool.name, arguments, tool, line))
 
     async def _call(
-        self, kind: CallKind, server: str, name: str, arguments: dict[str, Any], tool: ToolDefinition | None = None
+        self,
+        kind: CallKind,
+        server: str,
+        name: str,
+        arguments: dict[str, Any],
+        tool: ToolDefinition | None = None,
+        line: int = 0,
     ) -> ToolResult:
         """The one way to an upstream."""
         number = f"{self._run.id}-{next(self._numbers)}"
-        return await self._proceed(guard.Call(number, kind, server, name, arguments, self._run, tool))
+        return await self._proceed(guard.Call(number, kind, server, name, arguments, self._run, tool, line or None))
 
     def _package(self, tool: ToolDefinition, result: ToolResult) -> dict[str, Any]:
         if result.is_error:

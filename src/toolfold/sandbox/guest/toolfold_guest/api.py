@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import frames
-from .channel import ApprovalDenied, PolicyDenied, ToolError, call_tool, channel, open_channel
+from .channel import ApprovalDenied, PolicyDenied, ToolError, call_tool, channel, open_channel, program_line
+from .context import context
 from .results import File, Media, part_value, to_value, usage
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = [
     "SearchResults",
     "ToolError",
     "call_mcp_tool",
+    "context",
     "get_client",
     "get_prompt",
     "open_channel",
@@ -109,7 +111,7 @@ async def call_mcp_tool(
     if frame["t"] == "call":
         value = await call_tool(frame["server"], frame["tool"], frame["arguments"])
     else:
-        reply = await channel().request(frame)
+        reply = await channel().request({**frame, "line": program_line()})
         value = to_value(reply, reply.get("server", ""), reply.get("tool", name))
     return value if expected is None else expected.checked(value)
 

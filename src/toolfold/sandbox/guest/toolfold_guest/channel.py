@@ -15,12 +15,14 @@ import socket
 import struct
 import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any, cast
 
 _HEADER = struct.Struct(">I")
 MAX_VALUES = 200_000
 """Values in one message that the host takes; `sandbox/frames.py` counts them the same way."""
+_CALLER_FRAMES = 20
 
 
 class ToolError(Exception):
@@ -334,12 +336,32 @@ async def call_tool(server: str, tool: str, arguments: dict[str, Any]) -> Any:
     from .results import to_value
 
     try:
-        reply = await channel().request({"t": "call", "server": server, "tool": tool, "arguments": arguments})
+        reply = await channel().request(
+            {"t": "call", "server": server, "tool": tool, "arguments": arguments, "line": program_line()}
+        )
     except (TypeError, ValueError) as error:
         if isinstance(error, RecursionError):
             raise
         raise TypeError(f"{server}.{tool}: arguments must be plain JSON data ({error})") from None
     return to_value(reply, server, tool)
+
+
+def program_line() -> int:
+    """The line of the running program that makes the call, for the person who may be asked about it; 0 if unknown."""
+    filename = getattr(sys.modules["__main__"], "__file__", None)
+    frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    for _ in range(_CALLER_FRAMES):
+        if frame is None:
+            break
+        if frame.f_code.co_filename == filename:
+            return frame.f_lineno
+        frame = frame.f_back
+    # In `gather` the loop is what called; the call itself remembers where it was made.
+    try:
+        origin: Any = getattr(asyncio.current_task().get_coro(), "cr_origin", None)  # pyright: ignore[reportOptionalMemberAccess]
+    except (RuntimeError, AttributeError):
+        return 0
+    return next((line for file, line, _ in origin or () if file == filename), 0)
 
 
 def warn(text: str) -> None:

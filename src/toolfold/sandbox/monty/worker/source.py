@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 _OURS = {"toolfold", "client"}
-_ERROR = "ToolError"
+_ERRORS = {"ToolError", "PolicyDenied", "ApprovalDenied"}
 STAND_IN = "RuntimeError"
 """Monty's programs can neither define nor be given an exception class; a tool's failure is one of theirs."""
 LOADS = "(lambda data: json.loads(data) if isinstance(data, str | bytes) else data)"
@@ -21,7 +21,7 @@ def adapted(code: str, tree: ast.Module) -> str:
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module=module, names=names) if module in _OURS:
-                if any(alias.name == _ERROR for alias in names):
+                if any(alias.name in _ERRORS for alias in names):
                     changes.append((node, _import(node)))
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id="json"), attr="loads") as function, args=[_], keywords=[]
@@ -41,9 +41,9 @@ def adapted(code: str, tree: ast.Module) -> str:
 
 def _import(node: ast.ImportFrom) -> str:
     """`from toolfold import ToolError` becomes `ToolError = RuntimeError`."""
-    others = [ast.unparse(alias) for alias in node.names if alias.name != _ERROR]
+    others = [ast.unparse(alias) for alias in node.names if alias.name not in _ERRORS]
     parts = [f"from {node.module} import {', '.join(others)}"] if others else []
-    parts += [f"{alias.asname or alias.name} = {STAND_IN}" for alias in node.names if alias.name == _ERROR]
+    parts += [f"{alias.asname or alias.name} = {STAND_IN}" for alias in node.names if alias.name in _ERRORS]
     return "; ".join(parts)
 
 

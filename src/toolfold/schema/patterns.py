@@ -19,6 +19,8 @@ from toolfold.schema.look_alikes import folded
 _LONGEST_TEXT = 100_000
 _MOST_VALUES = 10_000
 """What is larger than these is not looked at, and matches loosely."""
+_MOST_TARGETS = 4_096
+_LONGEST_KEPT = 500
 _UNQUOTED = 3
 """How often a text is freed of percent-encoding."""
 _TRUE = frozenset({"true", "1", "yes", "on", "y", "t"})
@@ -117,17 +119,30 @@ class TargetPattern:
     def __init__(self, pattern: str) -> None:
         kind, colon, rest = pattern.partition(":")
         self._everything = pattern == "*"
+        self._known: dict[tuple[str, str, str], Match] = {}
+        """Programs call the same few targets again and again."""
         self._kind = kind if colon and kind in {"resource", "prompt"} else "tool"
         text, separator = (pattern, ".") if self._kind == "tool" else (rest, ":")
-        read = _read_value if self._kind == "resource" else _read_name
+        read = _read_value if self._kind == "resource" else read_name
         # Names may hold the separator: the pattern means every server and name that it can be read as.
         self._splits = [
-            (TextPattern(text[:at], _read_name), TextPattern(text[at + 1 :], read))
+            (TextPattern(text[:at], read_name), TextPattern(text[at + 1 :], read))
             for at, char in enumerate(text)
             if char == separator
         ]
 
     def match(self, kind: str, server: str, name: str) -> Match:
+        target = (kind, server, name)
+        found = self._known.get(target)
+        if found is None:
+            found = self._match(kind, server, name)
+            if len(name) <= _LONGEST_KEPT:
+                if len(self._known) >= _MOST_TARGETS:
+                    self._known.clear()
+                self._known[target] = found
+        return found
+
+    def _match(self, kind: str, server: str, name: str) -> Match:
         if self._everything:
             return EXACT
         if kind == self._kind:
@@ -138,8 +153,8 @@ class TargetPattern:
         return NO
 
 
-def _read_name(text: str) -> str:
-    """Generated code writes `create_issue` where the server says `create-issue`."""
+def read_name(text: str) -> str:
+    """A name as a lenient reader takes it; generated code writes `create_issue` for `create-issue`."""
     return folded(text).replace("-", "_")
 
 
@@ -254,14 +269,14 @@ class _Values:
 
 def _follow(items: dict[str, Any], path: list[str], as_written: bool) -> Iterable[tuple[Any, list[str], bool]]:
     whole, first = ".".join(path), path[0]
-    loose_whole, loose_first = _read_name(whole), _read_name(first)
+    loose_whole, loose_first = read_name(whole), read_name(first)
     for key, value in items.items():
         if key == first:
             yield value, path[1:], as_written
         elif key == whole:
             yield value, [], as_written
         else:
-            loose = _read_name(key)
+            loose = read_name(key)
             if loose == loose_first:
                 yield value, path[1:], False
             elif loose == loose_whole:
