@@ -150,6 +150,19 @@ def privacy(
     _print(figures, "Privacy", json=False)
 
 
+def audit(rounds: Rounds = 11, json: Json = False) -> None:
+    """What the audit log costs a call (at most 0.2 ms), and the whole chain of guards (at most 0.5 ms).
+
+    Example: scripts/bench audit
+    """
+    from benchmarks import audit as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-audit-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder), rounds, progress))
+    _print(figures, "Guards, for each call", json=json)
+
+
 def guards(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
     """What the whole chain of guards costs per call, by itself.
 
@@ -217,7 +230,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, soak):
+    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, audit, soak):
         app.command(command.__name__)(command)
     app()
 

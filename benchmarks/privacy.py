@@ -153,7 +153,8 @@ def show(found: dict[str, Score], labelled: int, alike: int, console: Console, *
     )
     for name in ("kind", "values", "recall", "precision", "missed", "wrong"):
         table.add_column(name, justify="left" if name == "kind" else "right")
-    whole = Score(*(sum(getattr(score, name) for score in found.values()) for name in ("found", "missed", "wrong")))
+    scores = list(found.values())
+    whole = Score(sum(one.found for one in scores), sum(one.missed for one in scores), sum(one.wrong for one in scores))
     for kind, score in [*sorted(found.items()), ("all", whole)]:
         counts = (str(score.found + score.missed), f"{score.recall:.1%}", f"{score.precision:.1%}")
         table.add_row(kind, *counts, str(score.missed), str(score.wrong))

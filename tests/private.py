@@ -50,6 +50,6 @@ class Room:
 def value_texts() -> st.SearchStrategy[str]:
     """E-mail addresses, phones and cards that are surely recognised, whatever stands beside them after a space."""
     names = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=12)
-    emails = st.builds(lambda name, host: f"{name}@{host}.example.com", names, names)
-    phones = st.builds(lambda number: f"+1 415 555 {number:04d}", st.integers(0, 9999))
+    emails = st.tuples(names, names).map(lambda pair: f"{pair[0]}@{pair[1]}.example.com")
+    phones = st.integers(0, 9999).map(lambda number: f"+1 415 555 {number:04d}")
     return emails | phones | st.sampled_from(["4111 1111 1111 1111", "DE89370400440532013000", "192.168.7.31"])

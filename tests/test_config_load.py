@@ -210,7 +210,7 @@ def test_a_bad_setting_is_told_and_its_default_stands(machine: Machine, line: st
     assert loaded.settings == Settings(session_limit=7, data_dir=loaded.settings.data_dir)
 
 
-@pytest.mark.parametrize("level", ["privacy = false", "audit = false"])
+@pytest.mark.parametrize("level", ["privacy = false", "privacy = true", "audit = false"])
 def test_asking_for_what_is_the_case_is_no_problem(machine: Machine, level: str) -> None:
     machine.project("toolfold.toml", level)
     assert not machine.load().problems

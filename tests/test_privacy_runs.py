@@ -14,7 +14,7 @@ import pytest
 
 from tests.lab import lab_fold
 from tests.servers.people import ADA, VALUES
-from toolfold import Event, Finished, Output, Toolfold, ToolCall
+from toolfold import Event, Finished, Output, ToolCall, Toolfold
 from toolfold.guards.events import Progress
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +95,7 @@ async def test_ingress_programs_see_tokens_and_egress_programs_values(runtime_di
     async with people_fold(runtime_dir, privacy={"mode": "egress"}) as (fold, _):
         assert (await fold.run(code)).output == f"1 {len(str(ADA['email']))}\n"
     async with people_fold(runtime_dir, privacy=False) as (fold, _):
-        assert ADA["email"] in (await fold.run(code.replace("x.count('@'), len(x)", "x"))).output, "off by default"
+        assert str(ADA["email"]) in (await fold.run(code.replace("x.count('@'), len(x)", "x"))).output, "off by default"
 
 
 async def test_tokens_mean_nothing_in_other_sessions_and_to_other_callers(runtime_dir: Path) -> None:
@@ -195,7 +195,7 @@ async def test_the_audit_log_has_tokens_only(runtime_dir: Path) -> None:
     logs = [
         path
         for path in runtime_dir.rglob("*")
-        if path.is_file() and path.suffix in {".db", ".sqlite", ".log"} or "audit" in path.name
+        if (path.is_file() and path.suffix in {".db", ".sqlite", ".log"}) or "audit" in path.name
     ]
     files = [path for path in logs if path.is_file()]
     assert files
@@ -204,7 +204,10 @@ async def test_the_audit_log_has_tokens_only(runtime_dir: Path) -> None:
 
 
 async def test_streaming_ends_with_the_whole_output(runtime_dir: Path) -> None:
-    code = "from servers.people import person\nx = await person()\nprint('no newline yet: ', end='')\nprint(x['email'], end='')"
+    code = (
+        "from servers.people import person\nx = await person()\n"
+        "for text in ('no newline yet: ', x['email']): print(text, end='')"
+    )
     async with people_fold(runtime_dir, privacy={"mode": "egress"}) as (fold, _):
         events = [event async for event in fold.stream(code)]
     assert "".join(event.text for event in events if isinstance(event, Output)) == "no newline yet: EMAIL_1"

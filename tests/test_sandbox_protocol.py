@@ -15,10 +15,10 @@ from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
 from toolfold.sandbox import run as running
 from toolfold.sandbox import sandbox as module
+from toolfold.sandbox.costs import Costs
 from toolfold.sandbox.exits import in_words
 from toolfold.sandbox.frames import Call, Request
 from toolfold.sandbox.protocol import Cell, SessionHome
-from toolfold.sandbox.costs import Costs
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.sandbox.run import Run
 from toolfold.sandbox.sandbox import Sandbox

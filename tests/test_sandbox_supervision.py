@@ -294,9 +294,9 @@ async def test_processor_time_is_limited_without_groups(data_dir: Path, tmp_path
     if (os.cpu_count() or 1) < 2:
         pytest.skip("one processor cannot give more than one core: run on a machine with two")
     code = "import os\nos.fork(); os.fork()\nwhile True: pass"
-    async with _sandbox(data_dir, tmp_path, without_groups=True, cpu=0.2) as (sandbox, _):
+    async with _sandbox(data_dir, tmp_path, without_groups=True, cpu=0.05) as (sandbox, _):
         with pytest.raises(LimitExceeded) as caught:
-            await sandbox.run(code, Listener(slow=False), 5)
+            await sandbox.run(code, Listener(slow=False), 30)
         assert caught.value.limit == "sandbox.cpu"
 
 

@@ -35,9 +35,9 @@ from toolfold.sandbox.walls import cgroup, identity
 from toolfold.sandbox.zygote.backend import Zygotes
 from toolfold.session.homes import SessionHomes
 
-pytestmark = pytest.mark.anyio
-
 ROUNDS = int(os.environ.get("TOOLFOLD_KILL_ROUNDS", "8"))
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120 + 20 * ROUNDS)]
 
 PROGRAM = """
 import os, time

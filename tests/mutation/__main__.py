@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import signal
@@ -29,6 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
     work: Path = options.work
     work.mkdir(parents=True, exist_ok=True)
+    lock = (work / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SystemExit(f"Another run uses {work}; give this one its own with --work.") from None
     results = _Results(work / "results.jsonl")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Tree(PROJECT, work) as tree:

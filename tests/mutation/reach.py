@@ -76,28 +76,29 @@ class Reach:
             self._cache.write_text(json.dumps(self._files))
 
     def tests_for(self, mutant: Mutant, source: bytes, budget: float) -> list[Test]:
-        """The tests that reach a mutant, those that are about its file first, then the quickest, within a budget."""
-        chosen: list[Test] = []
+        """The quickest tests that reach a mutant, within a budget; those of a file that is about it count as quicker.
+
+        A file's tests come together, so that they share their fixtures.
+        """
         words = {word for part in Path(mutant.file).with_suffix("").parts for word in part.split("_")}
-        groups: list[tuple[int, float, list[Test]]] = []
+        found: list[tuple[float, Test]] = []
+        setups: dict[str, float] = {}
         for name, data in self._files.items():
             tests = [Test(*test) for test in data["tests"]]
+            # A fixture that a file's tests share is charged to the first of them.
+            setups[name] = max((test.setup for test in tests), default=0.0)
+            nearness = (1 + len(words & {*Path(name).stem.split("_")})) ** 2
             reached = [tests[number] for number in self._reached(data["reach"], len(tests), mutant, source)]
-            if reached:
-                # A fixture that a file's tests share is charged to the first of them.
-                setup = max(test.setup for test in tests)
-                affinity = len(words & set(Path(name).stem.split("_")))
-                quickest = sorted(reached, key=lambda test: test.seconds)
-                groups.append((-affinity, setup + sum(test.seconds for test in quickest), quickest))
+            found += [((test.seconds + setups[name] / 4) / nearness, test) for test in reached]
+        chosen: dict[str, list[Test]] = {}
         spent = 0.0
-        for _, _, tests in sorted(groups, key=lambda group: group[:2]):
-            for test in tests:
-                spent += test.seconds
-                if chosen and spent > budget:
-                    break
-                chosen.append(test)
-            spent += max(test.setup for test in tests)
-        return chosen
+        for _, test in sorted(found, key=lambda one: one[0]):
+            cost = test.seconds + (0.0 if test.file in chosen else setups[test.file])
+            if chosen and spent + cost > budget:
+                continue
+            spent += cost
+            chosen.setdefault(test.file, []).append(test)
+        return [test for tests in chosen.values() for test in tests]
 
     def _reached(self, reach: dict[str, Any], count: int, mutant: Mutant, source: bytes) -> set[int]:
         other = next((host for part, host in _RUNS_ELSEWHERE.items() if mutant.file.startswith(part)), None)

@@ -43,6 +43,11 @@ ANY: dict[str, Any] = {
 TOOLS = ["person", "as_text", "note", "fail", "refuse", "progress", "half", "send", "many", "with_key"]
 
 
+def note(sent: list[Any]) -> None:
+    with Path(sys.argv[1]).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(sent, ensure_ascii=False) + "\n")
+
+
 async def list_tools(_ctx: Any, _params: Any) -> types.ListToolsResult:
     return types.ListToolsResult(
         tools=[types.Tool(name=name, description=f"people: {name}", input_schema=ANY) for name in TOOLS]
@@ -59,8 +64,7 @@ def data(value: Any) -> types.CallToolResult:
 
 async def call(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
     arguments = params.arguments or {}
-    with Path(sys.argv[1]).open("a", encoding="utf-8") as file:
-        file.write(json.dumps([params.name, arguments], ensure_ascii=False) + "\n")
+    note([params.name, arguments])
     match params.name:
         case "person":
             return data(ADA)
@@ -91,8 +95,7 @@ async def list_resources(_ctx: Any, _params: Any) -> types.ListResourcesResult:
 
 
 async def read_resource(_ctx: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-    with Path(sys.argv[1]).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(["resource", str(params.uri)]) + "\n")
+    note(["resource", str(params.uri)])
     content = types.TextResourceContents(uri=params.uri, text=f"{ADA['email']} wrote")
     return types.ReadResourceResult(contents=[content])
 

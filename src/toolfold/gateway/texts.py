@@ -1,6 +1,6 @@
 """What clients are told of our two tools.
 
-Names, descriptions, input schemas and the instructions are read by the model, and every word of them is paid for in each
+Names, descriptions, input schemas and the instructions are read by the model: every word of them is paid for in each
 request. Titles, annotations and `_meta` are read by the client alone.
 """
 

@@ -44,7 +44,7 @@ class DataTokeniser:
         self._hints = hints
         self._server = server
         self._records: dict[tuple[str, ...], tuple[dict[str, str], dict[str, str]]] = {}
-        """Names of a record's fields → what those mean that mean something, and the names that hold values themselves."""
+        """The names of a record's fields → what they mean, and the names that hold values themselves."""
         self._strings: list[_String] = []
         self._size = 0
         self._depth = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any, cast
 
 PLAIN = "plain"
 """A field of ids, times, amounts and the like: digits in it are no phone, card or id of a person."""
@@ -53,86 +54,13 @@ _ENDS = {
     "_street": "address",
     "_iban": "iban",
 }
-_PLAIN_WORDS = frozenset(
-    [
-        "id",
-        "ids",
-        "uid",
-        "uuid",
-        "guid",
-        "sku",
-        "ean",
-        "gtin",
-        "upc",
-        "isbn",
-        "issn",
-        "asin",
-        "ref",
-        "reference",
-        "number",
-        "no",
-        "num",
-        "nr",
-        "code",
-        "timestamp",
-        "ts",
-        "time",
-        "date",
-        "at",
-        "created",
-        "updated",
-        "modified",
-        "expires",
-        "version",
-        "rev",
-        "revision",
-        "build",
-        "count",
-        "total",
-        "amount",
-        "price",
-        "cost",
-        "qty",
-        "quantity",
-        "size",
-        "bytes",
-        "length",
-        "width",
-        "height",
-        "duration",
-        "ms",
-        "seconds",
-        "port",
-        "pid",
-        "lat",
-        "lng",
-        "lon",
-        "latitude",
-        "longitude",
-        "score",
-        "hash",
-        "sha",
-        "sha1",
-        "sha256",
-        "md5",
-        "checksum",
-        "digest",
-        "commit",
-        "etag",
-        "cursor",
-        "offset",
-        "limit",
-        "index",
-        "serial",
-        "tracking",
-        "barcode",
-        "balance",
-        "revenue",
-        "year",
-        "seq",
-        "epoch",
-    ]
-)
+_PLAIN = """
+id ids uid uuid guid sku ean gtin upc isbn issn asin ref reference number no num nr code timestamp ts time date at
+created updated modified expires version rev revision build count total amount price cost qty quantity size bytes
+length width height duration ms seconds port pid lat lng lon latitude longitude score hash sha sha1 sha256 md5
+checksum digest commit etag cursor offset limit index serial tracking barcode balance revenue year seq epoch
+"""
+_PLAIN_WORDS = frozenset(_PLAIN.split())
 _OF_PERSONS = frozenset({"email", "phone", "national_id", "card", "date_of_birth", "person"})
 _BETWEEN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\s._\-/]+")
 
@@ -179,26 +107,8 @@ class Fields:
 
 
 _NOTHING = frozenset(
-    [
-        "n/a",
-        "na",
-        "none",
-        "null",
-        "nil",
-        "unknown",
-        "undefined",
-        "anonymous",
-        "test",
-        "true",
-        "false",
-        "yes",
-        "no",
-        "default",
-        "tbd",
-        "not",
-        "available",
-    ]
-    + ["not set"]
+    {"n/a", "na", "none", "null", "nil", "unknown", "undefined", "anonymous", "test", "true", "false", "yes", "no"}
+    | {"default", "tbd", "not available", "not set"}
 )
 
 
@@ -243,23 +153,26 @@ _FORMATS = {
 _MOST_PROPERTIES = 2000
 
 
-def schema_hints(schema: Mapping[str, object] | None) -> dict[str, str]:
+def schema_hints(schema: Mapping[str, Any] | None) -> dict[str, str]:
     """What an output schema's formats say about its properties, by name wherever they stand."""
     hints: dict[str, str] = {}
-    pending: list[object] = [schema]
+    pending: list[Any] = [schema]
     seen = 0
     while pending and seen < _MOST_PROPERTIES:
         node = pending.pop()
         seen += 1
         if isinstance(node, list):
-            pending += node
+            pending += cast("list[Any]", node)
         elif isinstance(node, dict):
-            properties = node.get("properties")
-            if isinstance(properties, dict):
-                for name, value in properties.items():
-                    meaning = _FORMATS.get(str(value.get("format"))) if isinstance(value, dict) else None
-                    # A birthday's format says less than its name.
-                    if meaning and not (meaning == PLAIN and _meaning(str(name)) not in ("", PLAIN)):
-                        hints[str(name)] = meaning
-            pending += node.values()
+            inner = cast("dict[str, Any]", node)
+            for name, value in _members(inner.get("properties")).items():
+                meaning = _FORMATS.get(str(_members(value).get("format")), "")
+                # A birthday's format says less than its name.
+                if meaning and not (meaning == PLAIN and _meaning(name) not in ("", PLAIN)):
+                    hints[name] = meaning
+            pending += inner.values()
     return hints
+
+
+def _members(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""Text as recognisers read it: look-alike characters and escapes are undone, and every place leads back to the original.
+"""Text as recognisers read it: look-alike characters and escapes are undone; every place leads back to the original.
 
 Full-width and other digits, dashes, spaces and letters that only look Latin become plain ones; characters without
 width are dropped; `\\u0040` and `\\n`, as JSON and `repr` write them, are the characters that they stand for.

@@ -80,7 +80,7 @@ class Pool:
         self._closing: set[asyncio.Task[None]] = set()
         self._refill: asyncio.TimerHandle | None = None
         self._owned: set[Sandbox] = set()
-        """Every sandbox that was started and has not ended, whoever uses it."""
+        """Every sandbox that was started and has not ended: waiting, or in use."""
         # A home of 60,000 files takes a while to remove; nothing else may wait for that.
         self._removals = ThreadPoolExecutor(1, "remove")
         self._open = False
@@ -118,11 +118,11 @@ class Pool:
 
     @property
     def waiting_sandboxes(self) -> tuple[Sandbox, ...]:
-        """Those that nobody has taken yet, for whoever measures them."""
+        """Those that have not been taken yet, for benchmarks and tests."""
         return tuple(self._warm)
 
     async def take(self) -> Sandbox:
-        """A sandbox nobody has used, with an empty home of its own."""
+        """A sandbox that has never been used, with an empty home of its own."""
         if not self._open:
             raise shutting_down()
         self.statistics.taken += 1
@@ -274,7 +274,7 @@ class Pool:
         return self._backend.start(home, self._api)
 
     def _offer(self, sandbox: Sandbox) -> None:
-        """Give a fresh sandbox to whoever is first in line, or let it wait."""
+        """Give a fresh sandbox to the first in line, or let it wait."""
         if not self._open or not sandbox.alive:
             self.discard(sandbox)
         elif (waiter := self._next_in_line()) is not None:

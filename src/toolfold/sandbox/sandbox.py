@@ -26,10 +26,12 @@ from toolfold.sandbox.watch import Watch
 from toolfold.schema.large import LARGE
 
 _START_TIMEOUT = 20.0
-_LAST_BREATH = 0.25
+_EXIT_SECONDS = 0.25
+"""A guest that has closed its channel has so long to end by itself."""
 _UNREAD_REPLIES = 1024 * 1024
 """Bytes of replies that wait in the channel before no more are put there."""
-_SAID = 2000
+_ERROR_BYTES = 2000
+"""As much is kept of what a sandbox prints before it is ready."""
 _CHUNK = 1 << 16
 _SMALL_CHUNK = 1 << 13
 _MUCH = 32 * 1024 * 1024
@@ -58,7 +60,7 @@ class Sandbox(asyncio.BufferedProtocol):
         self._writable.set()
         self._second = 0.0
         self._messages = 0
-        self._said = b""
+        self._early_output = b""
         self._failure: ToolfoldError | None = None
         self._explaining: asyncio.Task[None] | None = None
         self.alive = True
@@ -165,7 +167,7 @@ class Sandbox(asyncio.BufferedProtocol):
         self._cell.kill()
 
     def _detach(self) -> None:
-        """Hear nothing more from it."""
+        """Stop reading from it."""
         if self.alive:
             self.alive = False
             self._watch.stop()
@@ -233,7 +235,7 @@ class Sandbox(asyncio.BufferedProtocol):
         run = self._run
         if isinstance(message, Ready):
             if self._ready.done():
-                raise FrameError("ready was said twice")
+                raise FrameError("a second ready message")
             self._ready.set_result(None)
         elif run is None or run.done.done():
             raise FrameError("a message outside of a run")
@@ -337,7 +339,7 @@ class Sandbox(asyncio.BufferedProtocol):
             self._fail(None)
 
     def _fail(self, error: ToolfoldError | None) -> None:
-        """The guest is gone or must go: end it, and tell whoever waits, once it is known how it ended."""
+        """The guest is gone or must go: end it, and fail what waits for it once it is known how it ended."""
         if not self.alive:
             return
         self._detach()
@@ -350,7 +352,7 @@ class Sandbox(asyncio.BufferedProtocol):
             if error is None:
                 # It closed the channel by itself: most likely it is ending, and how it ends is worth knowing.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LAST_BREATH):
+                    async with asyncio.timeout(_EXIT_SECONDS):
                         await self._cell.wait()
             self._cell.kill()
             ending = await self._cell.wait()
@@ -358,7 +360,7 @@ class Sandbox(asyncio.BufferedProtocol):
             ending = str(failure)
         broken = self._watch.exceeded()
         if not waiting.done():
-            waiting.set_exception(error or broken or _died(ending, self._said.decode(errors="replace")))
+            waiting.set_exception(error or broken or _died(ending, self._early_output.decode(errors="replace")))
 
     # What the program prints
 
@@ -378,7 +380,7 @@ class Sandbox(asyncio.BufferedProtocol):
         run = self._run
         if run is None:
             if not self._ready.done():
-                self._said = (self._said + data)[-_SAID:]
+                self._early_output = (self._early_output + data)[-_ERROR_BYTES:]
             return
         run.printed += len(data)
         if run.printed > self._settings.output:
@@ -404,9 +406,9 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _died(ending: str, said: str) -> SandboxDied:
-    if said:
-        return SandboxDied(f"The sandbox did not start ({ending}): {said.strip()}")
+def _died(ending: str, early_output: str) -> SandboxDied:
+    if early_output:
+        return SandboxDied(f"The sandbox did not start ({ending}): {early_output.strip()}")
     hint = "Perhaps it recursed too deeply." if "SIGSEGV" in ending else ""
     return SandboxDied(f"The program ended its interpreter ({ending}).", hint=hint)
 

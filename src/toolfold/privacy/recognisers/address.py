@@ -43,16 +43,21 @@ _TYPE_ENDS = (
 _AFTER_TYPE = re.compile(r"[0-9](?<=[gzemrtnlfaisju.é] .)")
 _PARTICLES = "der|den|dem|des|von|van|de|am|an|la|del|della|di|da|do|dos|das|los|las|el|of"
 _TYPE_LAST = re.compile(
-    rf"(?:(?:{_CAPITAL} |(?:{_PARTICLES}) ){{1,3}}(?:[Ss]traße|[Ss]trasse|[Ss]tr\.|[Ww]eg|[Pp]latz|[Aa]llee|gate|gata|vei"
+    rf"(?:(?:{_CAPITAL} |(?:{_PARTICLES}) ){{1,3}}"
+    r"(?:[Ss]traße|[Ss]trasse|[Ss]tr\.|[Ww]eg|[Pp]latz|[Aa]llee|gate|gata|vei"
     rf"|allé|plass|väg|vej|tie)|[A-ZÀ-ÖØ-Þ][\w'’-]{{0,30}}(?:{'|'.join(map(re.escape, _TYPE_ENDS))})) {_HOUSE}{_TOWN}"
 )
 _TYPE_FIRST = re.compile(
-    r"[ACPRVLTu](?:(?<=C)(?:alle|/|arrer|orso)|(?<=A)(?:venida|vda\.?|v\.|lameda)|(?<=P)(?:laza|aseo|iazza|iazzale|raça)"
+    r"[ACPRVLTu](?:(?<=C)(?:alle|/|arrer|orso)|(?<=A)(?:venida|vda\.?|v\.|lameda)|(?<=P)(?:laza|aseo|iazzale|iazza|raça)"
     r"|(?<=R)(?:ua|onda)|(?<=V)(?:iale|ia|icolo)|(?<=L)argo|(?<=T)ravessa|(?<=u)(?:l\.|lica))"
-    rf" ?(?:(?:{_PARTICLES}) ){{0,2}}{_CAPITAL}(?: (?:{_WORD}|[0-9]{{1,2}})){{0,4}}?,? (?:n[.ºo°]{{0,2}} ?|núm\. )?{_HOUSE}{_TOWN}"
+    rf" ?(?:(?:{_PARTICLES}) ){{0,2}}{_CAPITAL}(?: (?:{_WORD}|[0-9]{{1,2}})){{0,4}}?,? "
+    rf"(?:n[.ºo°]{{0,2}} ?|núm\. )?{_HOUSE}{_TOWN}"
 )
 _WINDOW = 64
-NUMBER_START = rf"[0-9]{{0,4}}(?:[A-Za-z]?(?:-[0-9]{{1,4}})?,? (?:[0-9]{{1,3}}[snrt][tdh] )?[A-ZÀ-Þ]|(?: ?(?:bis|ter|quater))?,? (?=[rabpciqsv])(?:{_FRENCH_TYPES}) )"
+NUMBER_START = (
+    r"[0-9]{0,4}(?:[A-Za-z]?(?:-[0-9]{1,4})?,? (?:[0-9]{1,3}[snrt][tdh] )?[A-ZÀ-Þ]"
+    rf"|(?: ?(?:bis|ter|quater))?,? (?=[rabpciqsv])(?:{_FRENCH_TYPES}) )"
+)
 """What follows the first digit of a house's number that begins an address."""
 TYPE_START = (
     r"(?:alle |/|arrer|orso |venida|vda|v\.|lameda|laza |aseo|iazz|raça|ua |onda |iale |ia |icolo|argo |ravessa"

@@ -19,7 +19,7 @@ Groups = tuple[int, ...]
 
 
 class Rule(NamedTuple):
-    """One country's number of digits. `forms` are groups that stand alone; other forms need one of the `words` before."""
+    """One country's number of digits. `forms` are groups that stand alone; others need one of the `words` before."""
 
     length: int
     check: Callable[[str], bool]
@@ -198,8 +198,44 @@ _FI_LETTERS = "0123456789ABCDEFHJKLMNPRSTUVWXY"
 _IT_ODD = dict(
     zip(
         "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-        (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16)
-        + (10, 22, 25, 24, 23),
+        (
+            1,
+            0,
+            5,
+            7,
+            9,
+            13,
+            15,
+            17,
+            19,
+            21,
+            1,
+            0,
+            5,
+            7,
+            9,
+            13,
+            15,
+            17,
+            19,
+            21,
+            2,
+            4,
+            18,
+            20,
+            11,
+            3,
+            6,
+            8,
+            12,
+            14,
+            16,
+            10,
+            22,
+            25,
+            24,
+            23,
+        ),
         strict=True,
     )
 )

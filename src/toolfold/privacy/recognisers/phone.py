@@ -12,17 +12,18 @@ from functools import lru_cache
 
 LENGTHS = range(7, 16)
 _WORDS = re.compile(
-    r"(?:\b(?:tel|tele?phones?|phones?|phone number|mobile|mob|cell|call|fax|ring|text|sms|dial|whatsapp|signal|telegram"
+    r"(?:\b(?:tel|tele?phones?|phones?|mobile|mob|cell|call|fax|ring|text|sms|dial|whatsapp|signal|telegram"
     r"|tfno|tlf|tfn|handy|mobil|portable|móvil|movil|cellulare|celular|telemóvel|ph)"
     r"|t[ée]l[ée]phone|tel[ée]fono|telefon[oe]?|telefoon|telefoni|puhelin)\b"
-    r"(?:[ \t]*(?:no|nr|number|num|me|us|him|her|them|at|on|is|nummer|numéro))*[.:#=]*[ \t]*(?:is|at|on)?[ \t]*\"?\(?\+?$",
+    r"(?:[ \t]*(?:no|nr|number|num|me|us|him|her|them|at|on|is|nummer|numéro))*[.:#=]*[ \t]*"
+    r"(?:is|at|on)?[ \t]*\"?\(?\+?$",
     re.IGNORECASE,
 )
 _NORTH_AMERICAN = re.compile(
     r"(?:\+?1[ .-]?)?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}([ .-]))[2-9][0-9]{2}(?(1)\1|[ .-])[0-9]{4}"
 )
 _DATE = re.compile(
-    r"(?:1[89]|20)[0-9]{2}([-/.])[0-9]{1,2}\1[0-9]{1,2}(?![0-9]*[-/][0-9]{3})|[0-9]{1,2}([-/.])[0-9]{1,2}\2(?:1[89]|20)[0-9]{2}"
+    r"(?:1[89]|20)[0-9]{2}([-/.])[0-9]{1,2}\1[0-9]{1,2}|[0-9]{1,2}([-/.])[0-9]{1,2}\2(?:1[89]|20)[0-9]{2}"
     r"|(?:1[89]|20)[0-9]{2} ?[-/] ?(?:1[89]|20)[0-9]{2}"
 )
 _THOUSANDS = re.compile(r"[0-9]{1,3}([ .])[0-9]{3}(?:\1[0-9]{3})*")
@@ -111,4 +112,5 @@ def _lengths(code: str) -> frozenset[int]:
         return frozenset()
     region = COUNTRY_CODE_TO_REGION_CODE[int(code)][0]
     metadata = PhoneMetadata.metadata_for_region_or_calling_code(int(code), region)
-    return frozenset(metadata.general_desc.possible_length if metadata is not None else ())
+    described = metadata.general_desc if metadata is not None else None
+    return frozenset(described.possible_length if described is not None else ())

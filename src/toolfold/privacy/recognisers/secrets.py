@@ -36,8 +36,8 @@ _DOT = re.compile(
     r"|(?<=hvs\.)[A-Za-z0-9_-]{24,128})"  # Vault
 )
 _CAPITAL = re.compile(
-    r"[AS](?:(?<=A)(?:KIA|SIA|GPA|IDA|ROA|NPA)[A-Z0-9]{16}|(?<=A)Iza[A-Za-z0-9_-]{35}|(?<=A)C[0-9a-f]{32}"  # AWS, Google
-    r"|(?<=S)K[0-9a-f]{32})(?![A-Za-z0-9])"  # Twilio
+    r"[AS](?:(?<=A)(?:KIA|SIA|GPA|IDA|ROA|NPA)[A-Z0-9]{16}|(?<=A)Iza[A-Za-z0-9_-]{35}|(?<=A)C[0-9a-f]{32}"
+    r"|(?<=S)K[0-9a-f]{32})(?![A-Za-z0-9])"  # AWS, Google, Twilio
 )
 _OTHERS = {
     "eyJ": re.compile(rf"eyJ{_WORD}{{10,1024}}\.eyJ{_WORD}{{4,4096}}\.{_WORD}{{8,1024}}"),  # JWT
@@ -81,6 +81,11 @@ def find(text: str, lower: str) -> Iterator[Match]:
         if mark in text:
             for found in pattern.finditer(text):
                 yield Match(*found.span(), "secret")
+    yield from _find_named(text, lower)
+
+
+def _find_named(text: str, lower: str) -> Iterator[Match]:
+    """What only the words around it make a secret."""
     if "://" in text and "@" in text:
         for found in _IN_URL.finditer(text):
             yield Match(*found.span(1), "secret", needs_context=True)

@@ -174,7 +174,7 @@ def own_spare_ids() -> tuple[int, int] | None:
 
 
 def spare_ids(users: str, groups: str) -> tuple[int, int] | None:
-    """A range (first, count) that exists for users and groups alike, here, and that nobody uses."""
+    """A range (first, count) that exists for users and groups alike, here, and that is not in use."""
     for first, count in _extents(users):
         if first <= _HIGH and first + count >= _HIGH + _WANTED and _covers(groups, _HIGH, _WANTED):
             return _HIGH, _WANTED

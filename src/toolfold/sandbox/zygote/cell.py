@@ -21,7 +21,7 @@ class ClonedProcess:
         self.pid = clone.pid
         self.returncode: int | None = None
         self.was_killed = False
-        """By something else than `kill`, so that it could tell nothing."""
+        """By something else than `kill`, so that it reported no status."""
         self._handle = clone.handle
         self._status = clone.status
         self._kill_sent = False

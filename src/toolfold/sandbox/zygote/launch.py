@@ -40,11 +40,11 @@ async def launch(launcher: Launcher, api: Path, folders: Sequence[Path], control
     """Start bwrap around a zygote that listens on `control` and writes errors to `output`. Raises OSError."""
     with contextlib.ExitStack() as ours:
         with contextlib.ExitStack() as theirs:
-            told, tell = _pipe(theirs, ours)
+            arguments_read, arguments_write = _pipe(theirs, ours)
             info, inform = _pipe(ours, theirs)
             blocked, unblock = _pipe(theirs, ours)
-            command = ["--args", str(told.fileno()), "--", *launcher.program("zygote", {"control": control})]
-            given = (control, told.fileno(), inform.fileno(), blocked.fileno())
+            command = ["--args", str(arguments_read.fileno()), "--", *launcher.program("zygote", {"control": control})]
+            given = (control, arguments_read.fileno(), inform.fileno(), blocked.fileno())
             user = launcher.users.take_for_zygote() if launcher.users is not None else 0
             process, names = await launcher.start(command, api, folders, output, given, user)
             arguments = _arguments(launcher, inform.fileno(), blocked.fileno())
@@ -55,8 +55,8 @@ async def launch(launcher: Launcher, api: Path, folders: Sequence[Path], control
         with contextlib.ExitStack() as undo:
             undo.callback(process.wait)
             undo.callback(process.kill)
-            tell.write(b"\0".join(map(os.fsencode, arguments)))
-            tell.close()
+            arguments_write.write(b"\0".join(map(os.fsencode, arguments)))
+            arguments_write.close()
             pid = await _first_process(info)
             handle = os.pidfd_open(pid)
             undo.callback(os.close, handle)
@@ -88,11 +88,11 @@ def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[B
 
 async def _first_process(info: BinaryIO) -> int:
     """The first process inside, which bwrap names before it lets it go on. Raises OSError when bwrap has ended."""
-    told = b""
-    while not told.rstrip().endswith(b"}"):
+    text = b""
+    while not text.rstrip().endswith(b"}"):
         await readable(info.fileno())
         more = info.read(4096)
         if not more:
             raise ProcessLookupError("bwrap ended")
-        told += more
-    return int(json.loads(told)["child-pid"])
+        text += more
+    return int(json.loads(text)["child-pid"])

@@ -55,14 +55,14 @@ class Clone:
     output: int
     status: int
 
-    def tell(self, order: bytes) -> None:
-        """It goes on by itself, and says so on `output` when it cannot."""
+    def send(self, order: bytes) -> None:
+        """It goes on by itself, and writes to `output` when it cannot."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended; its cell tells how
             self.channel.send(order)
 
     def admit(self) -> None:
         """It is in its control group now."""
-        self.tell(_ADMITTED)
+        self.send(_ADMITTED)
 
     def close(self) -> None:
         """For a clone that gets no cell."""

@@ -127,7 +127,7 @@ def _be_the_clone(options: dict[str, Any], rules: kernel.Filter, channel: int, o
         kernel.drop_capabilities()
         kernel.no_new_privileges()
         os.setsid()
-        # The kernel keeps signals from process 1 that it has no handler for, whoever inside sends them.
+        # The kernel keeps from process 1 every signal sent inside that it has no handler for.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         guest = os.fork()
         if guest == 0:
@@ -189,7 +189,6 @@ def _be_the_guest(options: dict[str, Any], rules: kernel.Filter) -> NoReturn:
         # Programs look at themselves in /proc; process 1 stays closed to them.
         kernel.set_readable(readable=True)
         rules.install()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         boot.serve(options, _CHANNEL, rehearse=True)
     except SystemExit as stop:
         os._exit(stop.code if isinstance(stop.code, int) else 0)
