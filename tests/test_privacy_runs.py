@@ -213,3 +213,13 @@ async def test_streaming_ends_with_the_whole_output(runtime_dir: Path) -> None:
     assert "".join(event.text for event in events if isinstance(event, Output)) == "no newline yet: EMAIL_1"
     assert isinstance(events[-1], Finished)
     assert events[-1].result.output == "no newline yet: EMAIL_1"
+
+
+async def test_a_token_that_the_program_spells_out_is_not_judged_as_text(runtime_dir: Path) -> None:
+    """`add` takes numbers: what the token stands for is one, and the review cannot know."""
+    get = "from servers.lab import echo\nprint((await echo(value={'ssn': 123456789}))['value'])"
+    async with people_fold(runtime_dir, privacy=True) as (fold, _):
+        assert (await fold.run(get, session="s")).output == "{'ssn': 'NATIONAL_ID_1'}\n"
+        code = "from servers.lab import add\nprint((await add(a='NATIONAL_ID_1', b=1))['sum'] % 1000)"
+        result = await fold.run(code, session="s")
+    assert result.output == "790\n", result.error

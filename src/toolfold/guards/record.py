@@ -26,9 +26,9 @@ class Record:
     async def __call__(self, call: Call, proceed: Proceed) -> ToolResult:
         listened = call.run.on_event is not None
         if listened:
-            call.run.emit(
-                ToolCall(id=call.id, kind=call.kind, server=call.server, tool=call.name, arguments=call.arguments)
-            )
+            # Where values must be looked for, those of a large call would hold up everything else.
+            told = call.arguments if call.run.privacy is None or is_small(call.arguments) else None
+            call.run.emit(ToolCall(id=call.id, kind=call.kind, server=call.server, tool=call.name, arguments=told))
         begun = time.perf_counter()
         error = ""
         try:

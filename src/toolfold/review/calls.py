@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 from toolfold.codegen.from_schema import Arguments
+from toolfold.config.privacy import KINDS as PRIVATE_KINDS
 from toolfold.definitions import ToolDefinition
 from toolfold.review.finding import Finding
 from toolfold.schema.pointer import lookup
 from toolfold.schema.validation import Validators
 
 _UNKNOWN: Any = object()
+_TOKEN = re.compile(rf"(?:{'|'.join(map(str.upper, PRIVATE_KINDS))})_[0-9]+")
+"""A token of a private value: what the tool will get for it is not to be seen here."""
 # Words of a schema that allow every value of the type.
 _HARMLESS = frozenset({"type", "description", "title", "default", "examples", "format"})
 
@@ -202,6 +206,8 @@ def _plainly_fits(value: Any, wire: str, tool: ToolDefinition) -> bool:
 def _literal(node: ast.expr) -> Any:
     """The value that the expression spells out, as JSON has it; `_UNKNOWN` unless all of it is there."""
     match node:
+        case ast.Constant(str() as value) if _TOKEN.fullmatch(value):
+            return _UNKNOWN
         case ast.Constant(value) if value is None or isinstance(value, str | int | float):
             return value
         case ast.UnaryOp(ast.USub(), ast.Constant(value)) if isinstance(value, int | float):
@@ -221,6 +227,8 @@ def _literal(node: ast.expr) -> Any:
 def _kind(node: ast.expr) -> Any:
     """The type of the expression where its form alone tells it."""
     match node:
+        case ast.Constant(str() as value) if _TOKEN.fullmatch(value):
+            return _UNKNOWN
         case ast.Constant(value) if isinstance(value, str | int | float | bool):
             return type(value)
         case ast.JoinedStr():
