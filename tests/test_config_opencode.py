@@ -18,7 +18,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path, env={"TOKEN": "t"})
 
 
-@pytest.mark.parametrize("shape", [lambda servers: {"mcp": servers}, lambda servers: {"mcp": {"servers": servers}}])
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(
     "place",
     [
@@ -28,8 +28,9 @@ def machine(tmp_path: Path) -> Machine:
         ("user", ".config/opencode/opencode.json"),
     ],
 )
-def test_servers_are_found_in_both_versions(machine: Machine, shape: Any, place: tuple[str, str]) -> None:
-    getattr(machine, place[0])(place[1], shape({"files": LOCAL, "tracker": REMOTE}))
+def test_servers_are_found_in_both_versions(machine: Machine, version: int, place: tuple[str, str]) -> None:
+    servers = {"files": LOCAL, "tracker": REMOTE}
+    getattr(machine, place[0])(place[1], {"mcp": servers if version == 1 else {"servers": servers}})
     loaded = machine.load()
     assert not loaded.problems
     assert [file.format for file in loaded.files] == ["opencode"]

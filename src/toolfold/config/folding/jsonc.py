@@ -22,6 +22,10 @@ _TOKEN = re.compile(
     r'|(?P<other>[^\s{}\[\],:"/]+)',
     re.DOTALL,
 )
+_UNTIL_BRACKET = re.compile(
+    r"(?:[^\"{}\[\]/]++|\"(?:[^\"\\]++|\\.)*+\"|//[^\r\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+", re.DOTALL
+)
+"""Everything up to the next bracket that counts, in one step: a client's history may be megabytes of it."""
 _SPACE = " \t\r\n"
 _BOM = "\ufeff"
 
@@ -281,17 +285,20 @@ def _box(text: str, start: int) -> Box:
 
 
 def _end_of_value(text: str, at: int) -> int:
+    token = _TOKEN.match(text, at)
+    if token is None or token.lastgroup not in {"string", "sign", "other"}:
+        raise EditError("expected a value")
+    if token[0] not in {"{", "["}:
+        return token.end()
     depth = 0
     while True:
-        token = _TOKEN.match(text, at)
-        if token is None:
-            raise EditError("expected a value")
-        at = token.end()
-        if token[0] in {"{", "["}:
-            depth += 1
-        elif token[0] in {"}", "]"}:
-            depth -= 1
-        if depth == 0 and token.lastgroup not in {"space", "line", "block"}:
+        found = _UNTIL_BRACKET.match(text, at)
+        at = found.end() if found is not None else at
+        if text[at : at + 1] not in {"{", "[", "}", "]"}:
+            raise EditError("expected a closing bracket")
+        depth += 1 if text[at] in "{[" else -1
+        at += 1
+        if depth == 0:
             return at
 
 
