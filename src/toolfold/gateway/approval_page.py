@@ -121,9 +121,8 @@ class ApprovalPage:
             return  # the end of the gateway; the connection is closed already
 
     async def _respond(self, request: Request, connection: Any) -> Response:
-        if request.headers.getlist("host") != [f"{_HOST}:{self._port}"] or not is_own_process(
-            request.client, self._port
-        ):
+        is_named_right = request.headers.getlist("host") == [f"{_HOST}:{self._port}"]
+        if not is_named_right or not is_own_process(request.client, self._port):
             return html.page(html.REFUSED, 403)
         match request.url.path.split("/"):
             case ["", "approve", token]:
