@@ -46,6 +46,7 @@ class Costs:
         self._comes_back = comes_back
         self._stalls = 0.0
         self._work = 0.0
+        self._excused = 0.0
         self.go_on()
 
     def go_on(self) -> None:
@@ -56,8 +57,14 @@ class Costs:
         if not self._comes_back:
             self._neighbours.forget(self._who)
 
+    def excuse(self, seconds: float) -> None:
+        """So much of what the loop did last was not the program's doing: a listener took it."""
+        self._excused += seconds
+
     def stalled(self, seconds: float) -> float:
-        """The loop did nothing else for so long, on behalf of this run."""
+        """The loop's thread did nothing else for so long, on behalf of this run. Processor time: a machine that is
+        busy with something else is not the run's fault."""
+        seconds, self._excused = seconds - self._excused, 0.0
         if seconds < _UNNOTICED:
             return 0.0
         self._stalls += seconds
