@@ -1,4 +1,4 @@
-"""Presidio behind our seam for recognisers, in its own environment and with its own patterns."""
+"""Presidio behind our seam for recognisers, in an environment of its own. `scripts/test-presidio` runs this."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from tests.third_party import python_program
+ENVIRONMENT = Path(__file__).parents[2] / ".venv" / "presidio"
 
 PROGRAM = """
 import json, sys
@@ -36,8 +36,8 @@ def test_presidio_is_one_more_recogniser() -> None:
     text = (
         "Write to ada@example.com about 4111 1111 1111 1111 at 192.168.7.31, wallet 1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa"
     )
-    python = python_program("python", "presidio")
-    source = Path(__file__).parents[1] / "src"
+    python = [str(ENVIRONMENT / "bin" / "python")]
+    source = Path(__file__).parents[2] / "src"
     done = subprocess.run(
         [*python, "-c", PROGRAM, text],
         capture_output=True,
