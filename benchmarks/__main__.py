@@ -107,6 +107,73 @@ def sandbox(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> No
     _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Sandboxes", json=json)
 
 
+def loop(
+    seconds: Annotated[float, typer.Option(help="Of each kind in each round.")] = 8.0,
+    rounds: Rounds = 3,
+    json: Json = False,
+) -> None:
+    """How late a second session is beside a hostile one, and how long the event loop stalls.
+
+    Example: scripts/bench loop --rounds 5
+    """
+    from benchmarks import loop as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-loop-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder), seconds, rounds, progress))
+    _print(figures, "A second session beside a hostile one", json=json)
+
+
+def privacy(
+    rounds: Rounds = 5,
+    examples: Annotated[bool, typer.Option(help="Also print each value that was missed or taken wrongly.")] = False,
+    json: Json = False,
+) -> None:
+    """How many personal values are recognised, and how many look-alikes are not; how fast, and at what cost a call.
+
+    Example: scripts/bench privacy --examples
+    """
+    from benchmarks import privacy as bench
+
+    found, labelled, alike = bench.scores()
+    figures = bench.measure(rounds, _progress())
+    if json:
+        from dataclasses import asdict
+        from json import dumps
+
+        kinds = {kind: asdict(score) for kind, score in found.items()}
+        sys.stdout.write(dumps({"kinds": kinds, "figures": [figure.data() for figure in figures]}, indent=2) + "\n")
+        return
+    from toolfold.cli.console import stdout
+
+    bench.show(found, labelled, alike, stdout(), examples=examples)
+    _print(figures, "Privacy", json=False)
+
+
+def audit(rounds: Rounds = 11, json: Json = False) -> None:
+    """What the audit log costs a call (at most 0.2 ms), and the whole chain of guards (at most 0.5 ms).
+
+    Example: scripts/bench audit
+    """
+    from benchmarks import audit as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-audit-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder), rounds, progress))
+    _print(figures, "Guards, for each call", json=json)
+
+
+def guards(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
+    """What the whole chain of guards costs per call, by itself.
+
+    Example: scripts/bench guards
+    """
+    from benchmarks import guards as bench
+
+    progress = _progress()
+    _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Guards, per call", json=json)
+
+
 def soak(
     count: Annotated[int, typer.Option("--runs", min=1, help="How many programs to run.")] = 10_000, json: Json = False
 ) -> None:
@@ -163,7 +230,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, http, search, retrieval, codegen, sandbox, soak):
+    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, audit, soak):
         app.command(command.__name__)(command)
     app()
 

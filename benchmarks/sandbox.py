@@ -29,7 +29,7 @@ from toolfold.errors import SandboxUnavailable, ToolfoldError
 from toolfold.sandbox.choose import Candidate, backends
 from toolfold.sandbox.frames import Request
 from toolfold.sandbox.pool import Pool
-from toolfold.sandbox.protocol import Supervised
+from toolfold.sandbox.protocol import Closable, Supervised
 from toolfold.sandbox.runtime import prepare
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.homes import SessionHomes
@@ -107,6 +107,8 @@ async def measure(data_dir: Path, rounds: int, progress: Callable[[str], None]) 
                     title = await candidate.title()
                     progress(f"{title}")
                     figures += await _backend(candidate, title, Path(folder), rounds, base)
+                    if isinstance(candidate.backend, Closable):
+                        await candidate.backend.close()
                 except (SandboxUnavailable, ToolfoldError) as error:
                     progress(f"{name} does not run here: {error}")
         figures += await clones.measure(data_dir, Path(folder), rounds, progress)

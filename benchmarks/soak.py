@@ -41,7 +41,7 @@ _GROWTH = 1.2
 _SETTLING = 30.0
 _MORE_ZYGOTES = 2
 """A zygote is replaced after some runs; the first one lives for its sessions, the last but one for what waits."""
-_OF_A_ZYGOTE = {"processes": 3, "descriptors": 6}
+_OF_A_ZYGOTE = {"processes": 2, "descriptors": 7}
 
 
 @dataclass(frozen=True)

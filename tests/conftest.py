@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((folder for folder in ALONE if f"/{folder}/" in file), file)
 
     return ByFile(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was skipped, in one line for each reason, which says how to get it."""
+    lines = skipped(terminalreporter.stats.get("skipped", []))
+    if lines:
+        terminalreporter.section("not run here")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def skipped(reports: Iterable[pytest.TestReport | pytest.CollectReport]) -> list[str]:
+    reasons: Counter[str] = Counter()
+    for report in reports:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[" ".join(reason.removeprefix("Skipped: ").split())] += 1
+    return [f"{count} tests: {reason}" for reason, count in sorted(reasons.items())]
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,9 @@ from mcp import Client, MCPError, StdioServerParameters
 
 from tests.lab import LAB, lab_fold
 from tests.test_cli import toolfold
-from toolfold import Call, Proceed, ToolfoldError, ToolResult
+from toolfold import Call, Proceed, Question, ToolfoldError, ToolResult
 from toolfold.errors import AuditUnavailable
+from toolfold.guards.events import Reply
 from toolfold.telemetry import audit_reader
 from toolfold.telemetry.audit import FILE
 from toolfold.telemetry.audit_reader import AuditReader, Filter
@@ -86,18 +87,21 @@ async def test_without_the_setting_nothing_is_written(runtime_dir: Path) -> None
 async def test_what_is_refused_fails_or_is_cancelled_is_recorded_with_the_reason(runtime_dir: Path) -> None:
     begun = asyncio.Event()
 
-    async def refuse(call: Call, proceed: Proceed) -> ToolResult:
-        if call.name == "nothing":
-            call.notes.decision, call.notes.rule = "deny", "rules[2]"
+    async def watch(call: Call, proceed: Proceed) -> ToolResult:
+        if call.name == "two_parts":
             raise ToolfoldError("Not on a Sunday.")
-        call.notes.decision, call.notes.approved_by = "ask", "ada at the page"
         if call.name == "sleep":
             begun.set()
         return await proceed(call)
 
-    async with lab_fold(runtime_dir, audit=True, guards=[refuse]) as fold:
-        await fold.run("from servers.lab import nothing\nawait nothing()")
-        await fold.run("from servers.lab import fail\nawait fail(message='secret text')")
+    async def agree(question: Question) -> Reply:
+        return "once"
+
+    rules = [{"match": "lab.nothing", "do": "deny"}, {"match": "lab.fail", "do": "ask"}]
+    async with lab_fold(runtime_dir, audit=True, guards=[watch], policy={"rules": rules}) as fold:
+        await fold.run("from toolfold import call_mcp_tool\nawait call_mcp_tool('lab.nothing', {})")
+        await fold.run("from servers.lab import fail\nawait fail(message='secret text')", ask=agree)
+        await fold.run("from servers.lab import two_parts\nawait two_parts()")
         await fold.run("from servers.lab import nope")
         run = asyncio.create_task(fold.run("from servers.lab import sleep\nawait sleep(seconds=60)"))
         async with asyncio.timeout(30):
@@ -105,14 +109,18 @@ async def test_what_is_refused_fails_or_is_cancelled_is_recorded_with_the_reason
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-    runs, [denied, failed, cancelled] = history(runtime_dir)
-    assert [run.ok for run in runs] == [False] * 4
-    assert [run.review for run in runs] == ["passed", "passed", "refused", "passed"]
-    assert runs[2].error.startswith("unknown_tool: ")
-    assert runs[3].error.startswith("cancelled")
-    assert (denied.decision, denied.rule, denied.error) == ("deny", "rules[2]", "toolfold: Not on a Sunday.")
-    assert (failed.decision, failed.approved_by) == ("ask", "ada at the page")
+    runs, [denied, failed, refused, cancelled] = history(runtime_dir)
+    assert [run.ok for run in runs] == [False] * 5
+    assert [run.review for run in runs] == ["passed", "passed", "passed", "refused", "passed"]
+    assert runs[3].error.startswith("unknown_tool: ")
+    assert runs[4].error.startswith("cancelled")
+    assert denied.decision == "deny"
+    assert "lab.nothing" in denied.rule
+    assert "policy" in denied.error
+    assert failed.decision == "ask"
+    assert failed.approved_by
     assert failed.error == "tool: the tool reported an error"
+    assert refused.error == "toolfold: Not on a Sunday."
     assert cancelled.error.startswith("cancelled")
 
 
@@ -230,15 +238,15 @@ async def test_the_command_line_reads_and_proves_the_log(runtime_dir: Path, tmp_
         return toolfold("audit", *words, "--data", str(runtime_dir), cwd=tmp_path, env={"HOME": str(tmp_path)})
 
     listed = json.loads(audit("list", "--json").stdout)
-    assert [item.get("target", item["caller"]) for item in listed][:3] == [
+    assert [item.get("target", item.get("caller")) for item in listed][:3] == [
         "bob",
         "prompt:lab:greet",
         "resource:lab:lab://notes",
     ]
-    assert audit("list", "--target", "lab.*").stdout.count("\n") == 2
+    assert audit("list", "--target", "lab.*", "--caller", "ada").stdout.count("\n") == 2
     assert "bob" in audit("list", "--failed").stdout
     assert audit("list", "--since", "2090-01-01").stdout == ""
-    run = listed[-1]["run"]
+    run = next(item["run"] for item in listed if item.get("caller") == "ada")
     shown = audit("show", run).stdout
     assert "from servers.lab import add" in shown
     assert "lab.echo" in shown
@@ -246,18 +254,18 @@ async def test_the_command_line_reads_and_proves_the_log(runtime_dir: Path, tmp_
     assert audit("show", "nothing").returncode == 1
     assert json.loads(audit("stats", "--json").stdout)["targets"]["lab.add"] == 1
     exported = [json.loads(line) for line in audit("export").stdout.splitlines()]
-    assert [line["seq"] for line in exported] == list(range(1, 13))
+    assert [line["seq"] for line in exported] == list(range(1, 14))
     head = audit("head").stdout.strip()
     assert audit("verify", "--head", head, "--head-file", str(heads)).returncode == 0
     assert "cut off" in audit("verify").stderr
     connection = sqlite3.connect(runtime_dir / FILE)
     with connection:
-        connection.execute("DELETE FROM records WHERE seq = 12")
+        connection.execute("DELETE FROM records WHERE seq = 13")
     connection.close()
     assert audit("verify").returncode == 0
     cut = audit("verify", "--head", head)
     assert cut.returncode == 1
-    assert "the log ends at record 11" in cut.stderr
+    assert "the log ends at record 12" in cut.stderr
     assert json.loads(audit("verify", "--head", head, "--json").stdout)["ok"] is False
     assert audit("verify", "--head", "nonsense").returncode == 1
 

@@ -137,7 +137,8 @@ from pathlib import Path
 from toolfold.catalog.catalog import Catalog
 from toolfold.config.settings import ServerConfig, Settings
 from toolfold.definitions import Listing, ToolDefinition
-settings = Settings(servers={"github": ServerConfig(command="github-mcp")}, data_dir=Path(sys.argv[1]))
+servers = {"github": ServerConfig(command="github-mcp")}
+settings = Settings(servers=servers, data_dir=Path(sys.argv[1]), trusted_servers=("*",))
 catalog = Catalog.open(settings)
 for round in range(int(sys.argv[2])):
     tools = [ToolDefinition(server="github", name=f"tool_{n}", description=f"round {round}") for n in range(200)]
@@ -207,7 +208,7 @@ def test_a_listing_that_cannot_be_put_in_place_leaves_no_file(tmp_path: Path) ->
     (kept / "in its place").mkdir(parents=True)
     assert catalog.update(listing(tool("create_issue"), tool("another")))
     assert "could not be stored" in catalog.problems[0]
-    assert list((tmp_path / "catalog").iterdir()) == [kept]
+    assert [path for path in (tmp_path / "catalog").iterdir() if path.is_file() or path == kept] == [kept]
 
 
 def test_unfinished_files_are_removed_once_they_are_old(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class Disk:
         self._script = f'mount -t tmpfs -o {options} none "$0" && exec "$@"'
         done = subprocess.run([*self._prefix, "sh", "-c", self._script, self.data, "true"], check=False)
         if done.returncode != 0:
-            pytest.skip("no disk can be mounted here (unshare -m, mount -t tmpfs)")
+            pytest.skip("no disk can be mounted here (unshare -m, mount -t tmpfs): run the tests as root")
 
     def toolfold(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [

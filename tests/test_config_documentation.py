@@ -17,6 +17,7 @@ from toolfold.config.callers import CallerSettings, JwtSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
+from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
 
@@ -34,6 +35,7 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("audit.", AuditSettings),
     ("callers.NAME.", CallerSettings),
     ("jwt.", JwtSettings),
+    ("privacy.", PrivacySettings),
 ]
 ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.]+)` \| ?(.*?) ?\| (.+) \|$", PAGE, flags=re.MULTILINE)}
 

@@ -210,15 +210,7 @@ def test_a_bad_setting_is_told_and_its_default_stands(machine: Machine, line: st
     assert loaded.settings == Settings(session_limit=7, data_dir=loaded.settings.data_dir)
 
 
-@pytest.mark.parametrize("level", ["privacy = true"])
-def test_what_is_not_built_yet_is_kept_but_never_pretended(machine: Machine, level: str) -> None:
-    machine.project("toolfold.toml", level)
-    [problem] = machine.load().problems
-    assert problem.key == level.partition(" ")[0]
-    assert "not available in this version" in problem.expected
-
-
-@pytest.mark.parametrize("level", ["privacy = false", "audit = false"])
+@pytest.mark.parametrize("level", ["privacy = false", "privacy = true", "audit = false"])
 def test_asking_for_what_is_the_case_is_no_problem(machine: Machine, level: str) -> None:
     machine.project("toolfold.toml", level)
     assert not machine.load().problems

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tests.config_machine import Machine
+from toolfold.cli import fold
 from toolfold.config.clients import FORMATS
+from toolfold.config.folding.targets import TARGETS
 from toolfold.config.itself import runs_toolfold
 
 PAGE = (Path(__file__).parents[1] / "docs" / "clients.md").read_text(encoding="utf-8")
@@ -25,9 +27,10 @@ CLIENTS = {
     "Codex": ("codex", ".codex/config.toml"),
     "Gemini CLI": ("gemini", ".gemini/settings.json"),
     "Zed": ("zed", ".zed/settings.json"),
+    "opencode": ("opencode", "opencode.json"),
     "Windsurf": ("windsurf", ".codeium/windsurf/mcp_config.json"),
 }
-KEYS = {"VS Code": "servers", "Codex": "mcp_servers", "Zed": "context_servers"}
+KEYS = {"VS Code": "servers", "Codex": "mcp_servers", "Zed": "context_servers", "opencode": "mcp"}
 """Under which key a client looks for servers, where it is not `mcpServers`."""
 
 
@@ -65,7 +68,8 @@ def test_every_client_whose_config_we_read_has_its_section() -> None:
 def test_an_entry_that_starts_us_is_read_by_its_client_and_known_as_ours(client: str, tmp_path: Path) -> None:
     (text,) = blocks(SECTIONS[client], "json", "toml")
     given = entry(client, text)
-    assert [given["command"], *given["args"]] == ["toolfold", "serve"]
+    words = given["command"] if client == "opencode" else [given["command"], *given["args"]]
+    assert words == ["toolfold", "serve"]
     loaded = Machine(tmp_path).load(Machine(tmp_path).project(CLIENTS[client][1], text))
     assert not loaded.problems
     # Read as that client's file, and left out because it is ourselves: we are never folded into ourselves.
@@ -101,7 +105,7 @@ def test_the_commands_on_the_page_are_commands_of_ours() -> None:
         if "--" in words:
             words = words[words.index("--") + 1 :]
         words = [word for word in words if not word.startswith("TOOLFOLD_TOKEN=")]
-        if words[0] == "toolfold" and words[1] != "doctor":
+        if words[0] == "toolfold" and words[1] not in {"doctor", "fold"}:
             assert runs_toolfold(words[0], words[1:])
             assert words[1] == "serve"
 
@@ -110,3 +114,14 @@ def test_the_readme_shows_the_same_entries() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     assert "claude mcp add toolfold -- toolfold serve" in readme
     assert "claude mcp add toolfold -- toolfold serve" in SECTIONS["Claude Code"]
+
+
+def test_the_page_names_every_client_and_option_of_fold() -> None:
+    section = SECTIONS["One command"]
+    for target in TARGETS:
+        assert f"| {target.title} | `{target.name}` |" in section
+        assert not target.instructions or target.instructions in section
+    options = set(re.findall(r'typer\.Option\("(--[a-z]+)"', Path(fold.__file__).read_text(encoding="utf-8")))
+    assert {"--print", "--yes", "--hybrid", "--ask"} <= options
+    for option in options:
+        assert f"`{option}" in section

@@ -81,10 +81,12 @@ class TestFound:
             "closed": {"url": "http://127.0.0.1:9/mcp"},
         }
         async with lab_fold(runtime_dir, servers=servers) as fold:
-            await fold.search("")
-            assert set(fold.unlisted) == set(servers)
-            for name, error in fold.unlisted.items():
-                assert explained(str(error)), f"{name}: {error}"
+            # Returns when every one of them has answered or failed, however long that takes.
+            states = await fold.roster.refresh(servers)
+            assert set(states) == set(servers)
+            for name, state in states.items():
+                assert state.error is not None
+                assert explained(str(state.error)), f"{name}: {state.error}"
 
     async def test_what_is_wrong_with_a_config_is_on_the_page(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as missing:

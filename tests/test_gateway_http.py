@@ -88,7 +88,7 @@ async def started(command: Sequence[str], env: dict[str, str] | None = None) -> 
     finally:
         if process.returncode is None:
             process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await process.wait()
 
 
@@ -247,7 +247,7 @@ async def test_without_a_token_it_serves_on_loopback_only(runtime_dir: Path, mor
     process = await asyncio.create_subprocess_exec(
         sys.executable, *serve_command(runtime_dir, *more), stderr=subprocess.PIPE
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         _, errors = await process.communicate()
     assert process.returncode == 1
     assert word in errors
@@ -258,7 +258,7 @@ async def test_a_port_in_use_is_one_clear_error(runtime_dir: Path) -> None:
     async with serving(runtime_dir, "--no-token") as gateway:
         command = serve_command(runtime_dir, "--http", f"127.0.0.1:{gateway.port}")
         process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=subprocess.PIPE)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             _, errors = await process.communicate()
         assert process.returncode == 1
         assert b"Traceback" not in errors
@@ -315,7 +315,7 @@ def modern_headers(name: str) -> dict[str, str]:
 @pytest.mark.parametrize(("token", "expected"), [(None, "local"), ("s3cret", "token:1ec1c26b")])
 async def test_a_handler_learns_who_calls_in_both_eras(token: str | None, expected: str) -> None:
     more = {} if token is None else {"authorization": f"bearer {token}"}
-    async with asyncio.timeout(30), endpoint(asking(), token) as url, httpx2.AsyncClient() as http:
+    async with asyncio.timeout(90), endpoint(asking(), token) as url, httpx2.AsyncClient() as http:
         older = await http.post(url, json=tool_call("who"), headers=await begin_session(http, url, **more))
         headers = {**modern_headers("who"), **more}
         newer = await http.post(url, json=tool_call("who", _meta=MODERN_META), headers=headers)
@@ -331,7 +331,7 @@ async def test_a_person_is_asked_on_the_stream_of_the_request() -> None:
         return types.ElicitResult(action="accept", content={"name": "Ada"})
 
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(90),
         endpoint(asking()) as url,
         Client(url, mode="legacy", elicitation_callback=answer) as client,
     ):
@@ -341,7 +341,7 @@ async def test_a_person_is_asked_on_the_stream_of_the_request() -> None:
 
 @pytest.mark.parametrize("how", ["notification", "delete"])
 async def test_a_request_of_the_older_era_is_cancelled_by_its_session_only(how: str) -> None:
-    async with asyncio.timeout(30), endpoint(asking()) as url, httpx2.AsyncClient() as http:
+    async with asyncio.timeout(90), endpoint(asking()) as url, httpx2.AsyncClient() as http:
         headers, strange = [await begin_session(http, url) for _ in range(2)]
         waiting = tool_call("wait", _meta={"progressToken": 1})
         async with http.stream("POST", url, json=waiting, headers=headers) as answer:
@@ -374,7 +374,7 @@ async def test_a_session_belongs_to_the_caller_who_began_it() -> None:
 
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
-    async with asyncio.timeout(30), Connections(app, sock), httpx2.AsyncClient() as http:
+    async with asyncio.timeout(90), Connections(app, sock), httpx2.AsyncClient() as http:
         headers = await begin_session(http, url, **{"x-caller": "ada"})
         assert (await http.post(url, json=tool_call("who"), headers=headers)).status_code == 200
         stolen = {**headers, "x-caller": "bob"}
@@ -384,7 +384,7 @@ async def test_a_session_belongs_to_the_caller_who_began_it() -> None:
 
 
 async def test_requests_that_are_none_are_refused() -> None:
-    async with asyncio.timeout(30), endpoint(asking()) as url, httpx2.AsyncClient() as http:
+    async with asyncio.timeout(90), endpoint(asking()) as url, httpx2.AsyncClient() as http:
         older, newer = await begin_session(http, url), modern_headers("who")
         for headers in (older, newer):
             for body, code in ((b"{", -32700), (b"[]", -32600), (b'{"id": {}}', -32600), (b"1", -32600)):

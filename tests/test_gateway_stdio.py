@@ -11,13 +11,16 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
 from tests.lab import LAB
-from toolfold.gateway.texts import INSTRUCTIONS, TOOLS
+from toolfold.config.settings import Settings
+from toolfold.demo.context import definition_tokens
+from toolfold.gateway.texts import INSTRUCTIONS, TOOLS, offered_tools, only_reads
 from toolfold.telemetry.tokens import count
 
 pytestmark = pytest.mark.anyio
@@ -44,8 +47,42 @@ async def text(client: Client, tool: str, **arguments: Any) -> str:
     return content.text
 
 
-def test_both_tools_and_the_instructions_cost_at_most_200_tokens() -> None:
+READ_BY_MODELS = {"name", "description", "inputSchema"}
+READ_BY_CLIENTS = {"title", "annotations", "_meta"}
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_both_tools_and_the_instructions_cost_at_most_200_tokens(read_only: bool) -> None:
+    offered = offered_tools(read_only=read_only)
+    # Everything that is sent is either counted or never reaches a model.
+    assert {key for tool in offered for key in tool} == READ_BY_MODELS | READ_BY_CLIENTS
+    read = [{key: tool[key] for key in READ_BY_MODELS} for tool in offered]
+    assert read == TOOLS
     assert count(json.dumps(TOOLS)) + count(INSTRUCTIONS) <= 200
+    # The figure of the demo and the README counts the same three.
+    counted = [(tool["name"], tool["description"], tool["inputSchema"]) for tool in offered]
+    assert definition_tokens(counted, INSTRUCTIONS) <= 200
+
+
+async def test_clients_are_told_what_the_tools_may_do(runtime_dir: Path) -> None:
+    async with connected(runtime_dir) as client:
+        search, run = (await client.list_tools()).tools
+    assert (search.title, run.title) == ("Search tools", "Run code")
+    assert search.annotations is not None
+    assert run.annotations is not None
+    assert (search.annotations.read_only_hint, search.annotations.open_world_hint) == (True, False)
+    assert (run.annotations.read_only_hint, run.annotations.destructive_hint) == (False, True)
+    assert run.annotations.open_world_hint is True
+    assert search.meta == run.meta == {"anthropic/alwaysLoad": True}
+
+
+def test_under_a_profile_that_only_reads_run_code_is_read_only_too() -> None:
+    profiles = {name: SimpleNamespace(policy=SimpleNamespace(profile=name)) for name in ("read_only", "careful")}
+    assert only_reads(cast("Any", profiles["read_only"]))
+    assert not only_reads(cast("Any", profiles["careful"]))
+    assert not only_reads(Settings())
+    _, run = offered_tools(read_only=True)
+    assert (run["annotations"]["readOnlyHint"], run["annotations"]["destructiveHint"]) == (True, False)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28", "auto"])
@@ -94,7 +131,7 @@ async def test_printed_output_is_streamed_as_progress(runtime_dir: Path) -> None
         # The program waits for a file that nobody writes until its first line was heard: no timing involved.
         code = "import os, time\nprint('one')\nwhile not os.path.exists('workspace/go'): time.sleep(0.01)\nprint('two')"
         call = asyncio.create_task(client.call_tool("run_code", {"code": code, "session": "s"}, progress_callback=tell))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await first.wait()
         assert heard == ["one\n"]
         go = next((runtime_dir / "sessions").iterdir()) / "workspace" / "go"
@@ -114,7 +151,7 @@ async def test_a_cancelled_request_ends_the_program(runtime_dir: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         # The same session answers again, which it could not while the endless program ran.
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             assert await text(client, "run_code", code="print('free')", session="cut") == "free"
         size = workspace.stat().st_size
         await text(client, "run_code", code="import time; time.sleep(0.3)", session="cut")
@@ -139,7 +176,7 @@ async def test_concurrent_calls_in_different_sessions_run_side_by_side(runtime_d
             for home in (runtime_dir / "sessions").iterdir():
                 (home / "workspace" / "met").touch()
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             results = await asyncio.gather(meet("ada"), meet("bob"), introduce())
         assert results[:2] == ["met", "met"]
 
@@ -173,7 +210,7 @@ os.write(1, b'raw\n'); os.write(2, b'err\n'); sys.stderr.write('e')
 """
     send(2, "tools/call", {"name": "run_code", "arguments": {"code": code}})
     answers: dict[int, Any] = {}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while 2 not in answers:
             message = json.loads(await process.stdout.readline())
             assert message["jsonrpc"] == "2.0"
@@ -181,7 +218,7 @@ os.write(1, b'raw\n'); os.write(2, b'err\n'); sys.stderr.write('e')
             answers[message.get("id", 0)] = message
     assert "raw" in answers[2]["result"]["content"][0]["text"]
     process.stdin.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         assert await process.wait() == 0
 
 
@@ -205,7 +242,7 @@ async def test_nothing_is_left_running_however_the_gateway_ends(runtime_dir: Pat
     family = descendants(process.pid)
     assert len(family) > 3
     process.send_signal(number)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         await process.wait()
         while alive := [pid for pid in family if running(pid)]:
             await asyncio.sleep(0.05)
@@ -232,7 +269,7 @@ def running(pid: int) -> bool:
 
 
 async def _appears(folder: Path, pattern: str) -> Path:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while True:
             found = list(folder.glob(pattern)) if folder.is_dir() else []
             if found:

@@ -149,7 +149,7 @@ async def test_a_pause_does_not_outlast_its_end(runtime_dir: Path) -> None:
         return await proceed(call)
 
     async with lab_fold(runtime_dir, guards=[pause]) as fold:
-        await fold.run("1", session="s")
+        await fold.run("from servers.lab import nothing", session="s")
         result = await fold.run(
             "from servers.lab import nothing\nawait nothing()\nwhile True: pass", session="s", timeout=2
         )

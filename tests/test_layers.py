@@ -14,7 +14,7 @@ LAYERS = [
     {"definitions", "errors"},
     {"config"},
     {"schema"},
-    {"codegen", "telemetry", "upstream"},
+    {"codegen", "privacy", "telemetry", "upstream"},
     {"catalog"},
     {"review"},
     {"guards", "sandbox"},

@@ -45,7 +45,8 @@ async def fold(tmp_path_factory: pytest.TempPathFactory, shared_runtime: Path) -
         "shop": {"command": sys.executable, "args": [str(HERE / "servers" / "shop.py")]},
         "crm-tools": {"command": sys.executable, "args": [str(HERE / "servers" / "crm_tools.py")]},
     }
-    config: dict[str, Any] = {"servers": servers, "sandbox": {"pool": 2}}
+    # Nobody is asked here, and some of these tools are marked as destructive.
+    config: dict[str, Any] = {"servers": servers, "sandbox": {"pool": 2}, "policy": {"profile": "open"}}
     async with Toolfold.open(config, data_dir=data_dir(tmp_path_factory.mktemp("written"), shared_runtime)) as fold:
         yield fold
 

@@ -334,6 +334,7 @@ FINE = [
     "from .servers import x\nfrom . import servers",
     # Schemas that say little.
     "from servers.gitlab import odd\nawait odd(a='text', b=[1], c={'x': 1})",
+    f"{IMPORT}class create_issue:\n    pass\ncreate_issue()",
     "from servers.gitlab import merge\nawait merge(id=1)\nawait merge(id='1')",
     "from servers.open_server import anything\nawait anything(x='a', more=1, **rest)",
     "from servers.github import list_issues\nawait list_issues(owner='o', If_Match='x')",
@@ -346,6 +347,11 @@ FINE = [
 def test_what_is_right_or_cannot_be_known_passes(program: str) -> None:
     code = program.replace("{call}", "create_issue(owner='o', title='t')")
     assert found(code) == []
+
+
+def test_an_unknown_key_is_found_where_it_is_written() -> None:
+    (finding,) = found(f"{IMPORT}await create_issue({{'owner': 'o', 'title': 't',\n  'lable':\n  1}})")
+    assert (finding.line, finding.column) == (IMPORT.count("\n") + 2, 2)
 
 
 def test_findings_come_in_the_order_of_the_lines_and_once() -> None:

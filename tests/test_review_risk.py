@@ -53,7 +53,8 @@ def risk(code: str) -> Risk:
         ),
         ("import servers.hub as h\n[await h.delete_repo() for n in [1]]", "high", "in a loop"),
         (
-            "from servers import hub\nasync def one(): await hub.delete_repo()\nasync def two(): await one()\nwhile 1: await two()",
+            # Through a function of its own.
+            "from servers import hub\nasync def a(): await hub.delete_repo()\nb = lambda: a()\nwhile 1: await a()",
             "high",
             "line 4: calls hub.delete_repo",
         ),

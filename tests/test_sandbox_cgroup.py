@@ -103,7 +103,7 @@ def test_without_memory_there_is_no_group(tmp_path: Path) -> None:
 def test_a_busy_process_in_a_real_group_is_frozen_thawed_and_killed() -> None:
     groups = find_cgroups()
     if groups is None or not groups.freezes:
-        pytest.skip("no group can be made here that can be frozen")
+        pytest.skip("no group can be frozen here: run as root, or under systemd-run -p Delegate=yes")
     group = groups.create(Bounds(memory=100_000_000, processes=10, cores=1))
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
@@ -153,6 +153,22 @@ def test_groups_of_killed_hosts_are_swept(tmp_path: Path) -> None:
         "somebody-else",
         "toolfold-999999999-2-new",
     }
+
+
+def test_what_killed_hosts_left_in_their_groups_is_ended(tmp_path: Path) -> None:
+    own = _two(tmp_path / "fs", "/app", handed="memory")
+    groups = find_cgroups(_proc(tmp_path, "0::/app\n", [("cgroup2", "", tmp_path / "fs")]))
+    assert groups is not None
+    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    group = own / "toolfold-999999999-1-abcd"
+    group.mkdir()
+    (group / "cgroup.procs").write_text(f"{left.pid}\n")
+    os.utime(group, (1, 1))
+    try:
+        groups.sweep()
+        assert left.wait(10) == -signal.SIGKILL
+    finally:
+        left.kill()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     if packages._pip() is None:  # pyright: ignore[reportPrivateUsage]
-        pytest.skip("no pip in this environment or its base")
+        pytest.skip("no pip in this environment or its base: run python -m ensurepip")
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -81,6 +82,34 @@ async def test_a_burst_is_served_in_order_and_shows(data_dir: Path) -> None:
         assert pool.statistics.waiting == 0
         assert pool.statistics.waited == 7
         assert pool.statistics.longest_wait > 0
+
+
+@pytest.mark.parametrize(("name", "starting"), [("zygote", 1), ("bubblewrap", 0)])
+async def test_the_next_one_is_made_at_once_after_a_run_that_had_to_wait_where_that_is_cheap(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str, starting: int
+) -> None:
+    monkeypatch.setattr("toolfold.sandbox.pool._GRACE", 600.0)
+    async with _pool(data_dir, backend=(await candidate(name, data_dir)).backend) as pool:
+        sandbox = await pool.take()
+        await asyncio.sleep(0)
+        assert pool.statistics.starting == starting
+        assert await _value(sandbox, "1") == 1
+        await _until(lambda: pool.statistics.warm == starting and not pool.statistics.starting)
+        assert pool.statistics.waited == 1
+
+
+@pytest.mark.parametrize("name", ["zygote", "bubblewrap"])
+async def test_signals_that_the_host_ignores_are_not_ignored_inside(data_dir: Path, name: str) -> None:
+    """A shell ignores them in what it starts in the background."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+    try:
+        async with _pool(data_dir, backend=(await candidate(name, data_dir)).backend) as pool:
+            sandbox = await pool.take()
+            code = "import signal\n[signal.getsignal(n) == signal.SIG_IGN for n in (signal.SIGINT, signal.SIGQUIT)]"
+            assert await _value(sandbox, code) == [False, False]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def test_a_sandbox_that_dies_while_it_waits_is_replaced_and_never_handed_out(data_dir: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.backends.available import candidate
 from tests.hostile.arena import Listener
+from tests.scripted_guest import Guest
 from tests.upstream_lab import eventually
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
@@ -37,6 +38,8 @@ class Gated:
         self._backend = backend
         self.gate = asyncio.Event()
         self.problem: Exception | None = None
+        self.instead: list[Cell] = []
+        """Cells to answer with first."""
         self.homes: list[Path] = []
         self.times: list[float] = []
         self.cells: list[Cell] = []
@@ -47,6 +50,8 @@ class Gated:
         await self.gate.wait()
         if self.problem is not None:
             raise self.problem
+        if self.instead:
+            return self.instead.pop()
         self.cells.append(await self._backend.start(home, api))
         return self.cells[-1]
 
@@ -123,6 +128,19 @@ async def test_what_a_cancelled_waiter_was_given_is_ended_where_nothing_waits(la
         await eventually(lambda: pool.statistics.owned == 0 and not lab.backend.kept)
         await lab.backend.cells[0].wait()
         assert pool.statistics.warm == 0
+
+
+async def test_one_that_ended_as_it_became_ready_is_never_handed_out(lab: Lab) -> None:
+    ended = Guest()
+    ended.say({"t": "ready"}, {"t": "ready"})
+    lab.backend.instead.append(ended)
+    lab.backend.gate.set()
+    async with lab.pool(size=1) as pool:
+        await eventually(lambda: pool.statistics.warm == 1)
+        assert not lab.backend.instead
+        assert await _works(await pool.take())
+        await eventually(lambda: not lab.backend.homes[0].exists())
+    ended.close()
 
 
 async def test_no_more_wait_than_the_pool_may_hold(lab: Lab) -> None:

@@ -119,7 +119,7 @@ async def test_folders_that_only_their_owner_can_enter_can_be_used(
 @pytest.mark.parametrize("backend", ["zygote", "bubblewrap"])
 async def test_root_is_another_user_inside_in_each_home(data_dir: Path, tmp_path: Path, backend: str) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root has ids to give away")
+        pytest.skip("only root has ids to give away: run the tests as root")
     found = await candidate(backend, data_dir)
     api = tmp_path / "api"
     (api / "servers").mkdir(parents=True)

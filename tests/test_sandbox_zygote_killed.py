@@ -7,29 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.backends.available import candidate
 from tests.hostile.arena import Listener
+from tests.zygote_lab import is_running, parent
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxDied, SandboxUnavailable
+from toolfold.sandbox.bubblewrap.launcher import find_bwrap
+from toolfold.sandbox.bubblewrap.process import BwrapProcess
 from toolfold.sandbox.choose import zygote
 from toolfold.sandbox.pool import Pool
-from toolfold.sandbox.protocol import Closable
-from toolfold.sandbox.walls import cgroup
+from toolfold.sandbox.protocol import Closable, SessionHome
+from toolfold.sandbox.walls import cgroup, identity
+from toolfold.sandbox.zygote.backend import Zygotes
 from toolfold.session.homes import SessionHomes
 
-pytestmark = pytest.mark.anyio
-
 ROUNDS = int(os.environ.get("TOOLFOLD_KILL_ROUNDS", "8"))
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120 + 20 * ROUNDS)]
 
 PROGRAM = """
 import os, time
@@ -63,6 +71,25 @@ async def main():
                 await sandbox.run(code, Listener(slow=False), 20)
                 pool.discard(sandbox)
         await asyncio.gather(fresh(), fresh())
+
+asyncio.run(main())
+"""
+# Is killed when it has learned which process bwrap has made, which then waits for bwrap, which waits for the host.
+HOST_THAT_DIES_EARLY = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from toolfold.config.settings import SandboxSettings
+from toolfold.sandbox.choose import zygote
+from toolfold.sandbox.protocol import SessionHome
+
+async def main():
+    data, mark = Path(sys.argv[1]), int(sys.argv[2])
+    found = await zygote(SandboxSettings(message=mark), data)
+    home = SessionHome(data / "homes" / "early")
+    home.workspace.mkdir(parents=True, exist_ok=True)
+    home.skills.mkdir(exist_ok=True)
+    os.pidfd_open = lambda pid: os.kill(os.getpid(), signal.SIGKILL)
+    await found.backend.start(home, data / "api")
 
 asyncio.run(main())
 """
@@ -116,13 +143,17 @@ def _mounts(data_dir: Path) -> list[str]:
     return found
 
 
-async def test_a_host_that_is_killed_leaves_nothing(data_dir: Path, mark: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def _host(program: str, data_dir: Path, mark: int) -> subprocess.Popen[bytes]:
     root = Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": ":".join([str(root), *filter(None, sys.path)])}
+    command = [sys.executable, "-c", program, str(data_dir), str(mark)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root, env=environment, start_new_session=True)
+
+
+async def test_a_host_that_is_killed_leaves_nothing(data_dir: Path, mark: int, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts: list[int] = []
     for _ in range(ROUNDS):
-        command = [sys.executable, "-c", HOST, str(data_dir), str(mark)]
-        host = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root, env=environment, start_new_session=True)
+        host = _host(HOST, data_dir, mark)
         hosts.append(host.pid)
         try:
             if random.random() < 0.8:
@@ -143,6 +174,119 @@ async def test_a_host_that_is_killed_leaves_nothing(data_dir: Path, mark: int, m
     if groups is not None:
         groups.sweep()
     assert [group for pid in hosts for group in _groups(pid)] == []
+
+
+async def test_a_host_that_is_killed_while_its_zygote_starts_leaves_nothing(data_dir: Path, mark: int) -> None:
+    for _ in range(3):
+        host = _host(HOST_THAT_DIES_EARLY, data_dir, mark)
+        assert await asyncio.to_thread(host.wait) == -signal.SIGKILL
+        host.communicate()
+        await _until_gone(mark)
+
+
+async def test_bwrap_that_is_killed_before_it_lets_its_child_go_on_leaves_nothing() -> None:
+    information, inform = os.pipe()
+    blocked, unblock = os.pipe()
+    options = ["--unshare-user", "--unshare-pid", "--info-fd", str(inform), "--userns-block-fd", str(blocked)]
+    bwrap = BwrapProcess([str(find_bwrap()), *options, "--ro-bind", "/", "/", "true"], 2, (inform, blocked))
+    os.close(inform)
+    told = b""
+    while not told.endswith(b"}\n"):
+        told += os.read(information, 4096) or pytest.fail("bwrap ended")
+    child = int(json.loads(told)["child-pid"])
+    assert is_running(child)
+    os.kill(bwrap.pid, signal.SIGKILL)
+    bwrap.wait()
+    async with asyncio.timeout(10):
+        while is_running(child):
+            await asyncio.sleep(0.01)
+    for descriptor in (information, blocked, unblock):
+        os.close(descriptor)
+
+
+class TestStarting:
+    """A zygote whose start is disturbed."""
+
+    @pytest.fixture
+    async def backend(self, data_dir: Path, mark: int) -> AsyncIterator[Zygotes]:
+        found = await zygote(SandboxSettings(message=mark), data_dir)
+        assert isinstance(found.backend, Zygotes)
+        descriptors = _open_files()
+        yield found.backend
+        await found.backend.close()
+        await _until_gone(mark)
+        assert _open_files() == descriptors
+
+    @pytest.fixture
+    def home(self, data_dir: Path) -> SessionHome:
+        home = SessionHome(data_dir / "homes" / "one")
+        home.workspace.mkdir(parents=True)
+        home.skills.mkdir()
+        return home
+
+    async def test_bwrap_is_killed_before_it_lets_the_zygote_go_on(
+        self, backend: Zygotes, data_dir: Path, home: SessionHome, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pidfd_open = os.pidfd_open
+
+        def open_and_kill_parent(pid: int) -> int:
+            monkeypatch.undo()
+            handle = pidfd_open(pid)
+            os.kill(parent(pid), signal.SIGKILL)
+            return handle
+
+        monkeypatch.setattr(os, "pidfd_open", open_and_kill_parent)
+        async with asyncio.timeout(15):
+            with pytest.raises(SandboxUnavailable, match="did not start"):
+                await backend.start(home, data_dir / "api")
+        cell = await backend.start(home, data_dir / "api")
+        cell.kill()
+        await cell.wait()
+
+    async def test_the_backend_is_closed_while_a_thread_starts_bwrap(
+        self, backend: Zygotes, data_dir: Path, home: SessionHome, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("bwrap is started in a thread only as root")
+        in_thread, may_go_on = threading.Event(), threading.Event()
+        inherited: list[int] = []
+
+        class SlowProcess(BwrapProcess):
+            def __init__(self, command: Sequence[str], output: int, given: Sequence[int], **options: Any) -> None:
+                in_thread.set()
+                may_go_on.wait(10)
+                inherited.extend(os.fstat(descriptor).st_ino for descriptor in (output, *given))
+                super().__init__(command, output, given, **options)
+
+        monkeypatch.setattr(identity, "BwrapProcess", SlowProcess)
+        starting = asyncio.create_task(backend.start(home, data_dir / "api"))
+        assert await asyncio.to_thread(in_thread.wait, 10)
+        closing = asyncio.create_task(backend.close())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        may_go_on.set()
+        async with asyncio.timeout(15):
+            await closing
+            with pytest.raises(SandboxUnavailable, match="shut down"):
+                await starting
+        # Their numbers would be those of other files by now, had they been closed.
+        assert inherited, "the descriptors were closed before bwrap inherited them"
+
+    async def test_the_backend_is_closed_while_sandboxes_start(
+        self, backend: Zygotes, data_dir: Path, home: SessionHome
+    ) -> None:
+        for milliseconds in (0, 20, 60, 100, 200):
+            starts = [asyncio.create_task(backend.start(home, data_dir / "api")) for _ in range(8)]
+            await asyncio.sleep(milliseconds / 1000)
+            await backend.close()
+            async with asyncio.timeout(20):
+                started = await asyncio.gather(*starts, return_exceptions=True)
+            for cell in started:
+                if isinstance(cell, BaseException):
+                    assert isinstance(cell, SandboxUnavailable), cell
+                else:
+                    cell.kill()
+                    await cell.wait()
 
 
 async def test_zygotes_and_sandboxes_that_are_killed_leave_nothing(data_dir: Path, mark: int) -> None:
@@ -193,3 +337,7 @@ async def test_zygotes_and_sandboxes_that_are_killed_leave_nothing(data_dir: Pat
 
 def _quiet() -> Listener:
     return Listener(slow=False)
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))

@@ -93,7 +93,7 @@ async def test_every_namespace_is_its_own(lab: Lab) -> None:
 
 async def test_another_user_in_each_where_the_host_is_root(lab: Lab) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root has ids to give away")
+        pytest.skip("only root has ids to give away: run the tests as root")
     sandboxes = [await lab.start(name) for name in ("one", "two")]
     users = [Path(f"/proc/{pid}").stat().st_uid for sandbox in sandboxes for pid in _pids(sandbox)]
     users.append(Path(f"/proc/{zygote_of(sandboxes[0])}").stat().st_uid)

@@ -129,7 +129,8 @@ async def fold(tmp_path_factory: pytest.TempPathFactory, shared_runtime: Path) -
         "memory": server(npm_program("mcp-server-memory"), env={"MEMORY_FILE_PATH": str(home / "memory.jsonl")}),
         "everything": server(npm_program("mcp-server-everything")),
     }
-    config = {"mcpServers": servers, "sandbox": {"pool": 1}}
+    # Nobody is asked here, and these servers mark what overwrites a file as destructive.
+    config = {"mcpServers": servers, "sandbox": {"pool": 1}, "policy": {"profile": "open"}}
     async with Toolfold.open(config, data_dir=data_dir(home, shared_runtime)) as fold:
         await fold.listed()
         yield fold

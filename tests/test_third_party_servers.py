@@ -38,7 +38,8 @@ async def five(tmp_path_factory: pytest.TempPathFactory, shared_runtime: Path) -
         "time": server(python_program("mcp-server-time"), "--local-timezone", "UTC"),
         "git": server(python_program("mcp-server-git"), "--repository", str(repo)),
     }
-    config = {"mcpServers": servers, "sandbox": {"pool": 1}}
+    # Nobody is asked here, and these servers mark what overwrites a file as destructive.
+    config = {"mcpServers": servers, "sandbox": {"pool": 1}, "policy": {"profile": "open"}}
     async with Toolfold.open(config, data_dir=data_dir(home, shared_runtime)) as fold:
         yield Five(fold, files, repo, graph)
 

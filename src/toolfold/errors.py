@@ -4,6 +4,7 @@
     ├── ConfigError             the operator: a config file or setting is wrong
     ├── SandboxUnavailable      the operator: no working sandbox was found
     ├── AuditUnavailable        the operator: the audit log cannot be written
+    ├── ToolChanged             the operator: a tool is not as it was accepted
     ├── InvalidRequest          the embedding program: an argument of `run` or `search` cannot be used
     ├── FoldClosed              the embedding program: the fold is not open, or no longer
     ├── GuardError              the embedding program: one of its guards broke the rules
@@ -51,6 +52,10 @@ class SandboxUnavailable(ToolfoldError):
 
 class AuditUnavailable(ToolfoldError):
     code = "audit"
+
+
+class ToolChanged(ToolfoldError):
+    code = "tool_changed"
 
 
 class InvalidRequest(ToolfoldError, ValueError, TypeError):

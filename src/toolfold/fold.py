@@ -86,6 +86,8 @@ class Toolfold:
             _log.warning(self.loaded.data_problem)
         fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
         self._fleet = await self._stack.enter_async_context(fleet)
+        if self.settings.audit.enabled:
+            self.catalog.acceptance.on_noted = self._chain.note
         self._live = LiveCatalog(self.catalog, fleet, self.settings.servers)
         self._stack.push_async_callback(self._live.close)
         return self
@@ -135,8 +137,8 @@ class Toolfold:
     ) -> RunResult:
         """Run a program. With a `session` its variables and files are there for the caller's next run.
 
-        `caller` is whose sessions these are, `groups` what rules may know of it. `context` is what the application says
-        about the run: `context.user_id` in the program, and in arguments where `context.inject` says so.
+        `caller` is whose sessions these are; `groups` and `context` are what guards and the program may know of it and
+        of the run (a user's id, say): `context.user_id` in the program, and in arguments by `context.inject`.
         `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
@@ -157,6 +159,7 @@ class Toolfold:
             values=context or {},
             on_event=on_event,
             asker=ask,
+            privacy=await self._chain.privacy_of(caller, session),
             code=code,
         )
         task = asyncio.current_task()
@@ -166,7 +169,7 @@ class Toolfold:
             checked = self.settings.check if check is None else check
             return await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
         except LimitExceeded as error:
-            return RunResult(success=False, error=RunError.of(error), session=session)
+            return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
         except asyncio.CancelledError:
             if self._fleet is None and not task.uncancel():
                 raise FoldClosed("Toolfold was closed during the run.") from None
@@ -176,16 +179,17 @@ class Toolfold:
 
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         if not self.settings.enabled:
-            return RunResult(success=False, error=_SWITCHED_OFF, session=run.session)
+            return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
+            self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
             refused = self._review(code, run.caller) if check else None
             run.notes.review = "refused" if refused is not None else "passed" if check else "off"
             if refused is not None:
-                return RunResult(success=False, error=refused, session=run.session)
+                return RunResult(success=False, error=refused, session=run.shown_session)
             refused = await self._chain.programs.refusal(run, lambda: self._risk(code))
             if refused is not None:
-                return RunResult(success=False, error=refused, session=run.session)
+                return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
         return await sessions.run(code, run)
@@ -336,7 +340,7 @@ class Toolfold:
     def _chain(self) -> Chain:
         from toolfold.guards.chain import Chain
 
-        chain = Chain(self.settings, self._guards, self._validators)
+        chain = Chain(self.settings, self._guards, self._validators, self.catalog.is_held)
         self._stack.push_async_callback(chain.close)
         return chain
 

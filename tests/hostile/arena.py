@@ -17,7 +17,7 @@ from toolfold.definitions import ToolDefinition
 from toolfold.errors import LimitExceeded, SandboxDied, UnknownTool
 from toolfold.sandbox.frames import Call, Request
 from toolfold.sandbox.pool import Pool
-from toolfold.sandbox.protocol import Supervised
+from toolfold.sandbox.protocol import Closable, Supervised
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.homes import SessionHomes
@@ -83,6 +83,8 @@ class Arena:
     async def _open(self) -> None:
         write_tree(TOOLS, self.api)
         found = await candidate(self.backend, self.data_dir, self.settings)
+        if isinstance(found.backend, Closable):
+            self._stack.push_async_callback(found.backend.close)
         self._homes = SessionHomes(self.data_dir)
         self._stack.callback(self._homes.close)
         self._pool = await self._stack.enter_async_context(Pool(found.backend, self.api, self._homes, self.settings))

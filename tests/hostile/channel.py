@@ -98,16 +98,6 @@ CHANNEL = [
     ),
     Speech("many_names", "ends with endless names", "raw(frame({'t': 'done', 'error': '', 'names': ['x'] * 10_000}))"),
     Speech(
-        "flood",
-        "sends messages as fast as it can",
-        """
-        block = frame({"t": "progress", "text": "x"}) * 2000
-        while True:
-            raw(block)
-        """,
-        "sandbox.messages",
-    ),
-    Speech(
         "never_reads",
         "asks for large answers and never reads them",
         """
@@ -193,3 +183,14 @@ CHANNEL = [
         "",
     ),
 ]
+
+FLOOD = Speech(
+    "flood",
+    "sends messages as fast as it can",
+    """
+    block = frame({"t": "progress", "text": "x"}) * 2000
+    while True:
+        raw(block)
+    """,
+    "sandbox.messages",
+)

@@ -70,14 +70,14 @@ def _refused(attempt: Attempt, outcome: Outcome) -> bool:
 @every_attempt
 def test_a_program_outside_manages_to(baits: Baits, attempt: Attempt, tmp_path: Path) -> None:
     if attempt.needs_root and os.geteuid() != 0:
-        pytest.skip("only root can show that this works outside")
+        pytest.skip("only root can show that this works outside: run the tests as root")
     baits.reset()
     program = attempt.outside or attempt.code
     values = {**baits.values, "scratch": str(tmp_path)}
     if "victim" in program:
         values["victim"] = baits.victim().pid
     if "port6" in program and "port6" not in values:
-        pytest.skip("no IPv6 here")
+        pytest.skip("no IPv6 here: sysctl net.ipv6.conf.all.disable_ipv6=0")
     try:
         outcome = _run_outside(attempt, values)
     finally:

@@ -33,13 +33,15 @@ async def test_answers_that_are_not_read_are_not_made(runtime_dir: Path, tmp_pat
     async with Toolfold.open(
         {"servers": {}, "sandbox": {"pool": 1}}, data_dir=runtime_dir, catalog_dirs=(catalog,)
     ) as fold:
-        assert (await fold.run("len(__import__('toolfold').search_tools('', detail='full'))")).value == 1000
+        # In a session, whose sandbox is there for the second run: only the flood counts against its time.
+        everything = "len(__import__('toolfold').search_tools('', detail='full'))"
+        assert (await fold.run(everything, session="s", timeout=100)).value == 1000
         before = reset_peak()
         code = f"""
         REQUEST = {request_}
         for number in range(1, 1500):
             raw(frame({{**REQUEST, "id": number}}))
         """
-        result = await fold.run(Speech("flood", "", code, "timeout").program, timeout=12, check=False)
+        result = await fold.run(Speech("flood", "", code, "timeout").program, session="s", timeout=8, check=False)
     assert "stopped after" in str(result.error)
     assert peak() - before < _HOST_MAY_GROW

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import signal
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from tests.mutation.tree import Tree
 ROOMS = ("sandbox", "session", "upstream", "catalog", "guards", "review")
 NOT_OURS = ("sandbox/guest/", "sandbox/walls/seccomp.py", "sandbox/walls/syscalls.py")
 """What runs inside the sandbox, and the tables of system calls."""
+FEWEST = 30
+"""Mutants of a module, however small it is beside the others."""
 PROJECT = Path(__file__).parents[2]
 Result = dict[str, Any]
 
@@ -27,6 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
     work: Path = options.work
     work.mkdir(parents=True, exist_ok=True)
+    lock = (work / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SystemExit(f"Another run uses {work}; give this one its own with --work.") from None
     results = _Results(work / "results.jsonl")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Tree(PROJECT, work) as tree:
@@ -45,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{number}/{len(sample)} {result['status']:8} {result['where']} {result['kind']}", flush=True)
         except KeyboardInterrupt:
             print("interrupted; the same command goes on from here")
+    done.sort(key=lambda result: result["where"])
     report = _report(done)
     if options.json is not None:
         options.json.write_text(json.dumps({"seed": options.seed, **report, "mutants": done}, indent=1) + "\n")
@@ -59,7 +68,7 @@ def _options() -> argparse.ArgumentParser:
         epilog="Example: scripts/mutate --only session --count 60. The first run maps the tests (once, some minutes).",
     )
     parser.add_argument("--seed", default="1", help="which mutants are drawn (default: 1)")
-    parser.add_argument("--count", type=int, default=320, help="how many, spread over the files by size (default: 320)")
+    parser.add_argument("--count", type=int, default=320, help="how many, spread by size (default: 320)")
     parser.add_argument("--only", default="", metavar="MODULE", help="a room or a file: session, sandbox/pool.py")
     parser.add_argument("--budget", type=float, default=40.0, help="seconds of tests for each mutant (default: 40)")
     parser.add_argument("--again", action="store_true", help="try survivors again even if no test has changed")
@@ -70,15 +79,24 @@ def _options() -> argparse.ArgumentParser:
 
 
 def sampled(source: Path, seed: str, count: int, only: str = "") -> list[Mutant]:
-    """Drawn by hash, so that a change to one function leaves the others' mutants in the sample."""
+    """Drawn by hash, so that a change to one function leaves the others' mutants in the sample.
+
+    They come in the order of their hashes too: a run that is stopped half way has seen a bit of every module.
+    """
+
+    def rank(mutant: Mutant) -> bytes:
+        return hashlib.sha256(f"{seed}\0{mutant.key}".encode()).digest()
+
     found = {file: mutants_of(file, (source / file).read_bytes()) for file in _files(source) if file.startswith(only)}
-    total = sum(map(len, found.values()))
+    sizes: Counter[str] = Counter()
+    for file, mutants in found.items():
+        sizes[file.split("/")[0]] += len(mutants)
     sample: list[Mutant] = []
-    for mutants in found.values():
-        share = max(1, round(count * len(mutants) / max(total, 1)))
-        ranked = sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed}\0{mutant.key}".encode()).digest())
-        sample += sorted(ranked[:share], key=lambda mutant: mutant.start)
-    return sample
+    for file, mutants in found.items():
+        size = sizes[file.split("/")[0]]
+        of_room = max(min(FEWEST, count), count * size / sizes.total())
+        sample += sorted(mutants, key=rank)[: max(1, round(of_room * len(mutants) / size))] if mutants else []
+    return sorted(sample, key=rank)
 
 
 def _files(source: Path) -> list[str]:

@@ -33,6 +33,7 @@ _TWINS = {"min": "max", "max": "min", "any": "all", "all": "any", "popleft": "po
 _LOGGERS = {"_log", "log", "logger"}
 _SMALL = 16
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DECLARATIONS = {"annotation", "returns", "decorator_list", "bases", "type_params"}
 MODULE = "<module>"
 
 
@@ -92,9 +93,10 @@ class _Finder:
         if _is_left_alone(node):
             return
         for kind, target, text in _changes(node):
-            yield self._mutant(place, function, constant, kind, target, text)
+            if _is_plausible(kind, target, function):
+                yield self._mutant(place, function, constant, kind, target, text)
         for name, value in ast.iter_fields(node):
-            if name in {"annotation", "returns", "decorator_list", "bases", "type_params"}:
+            if name in _DECLARATIONS or (name == "keywords" and isinstance(node, ast.ClassDef)):
                 continue
             for child in cast("list[Any]", value) if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
@@ -122,9 +124,9 @@ class _Finder:
 
 
 def _is_left_alone(node: ast.AST) -> bool:
-    """What no behaviour hangs on: texts, logs, types, invariants that are stated for the type checker."""
+    """What no behaviour hangs on: texts, logs, types, buffer sizes, invariants that are stated for the type checker."""
     match node:
-        case ast.JoinedStr() | ast.Assert() | ast.Import() | ast.ImportFrom():
+        case ast.JoinedStr() | ast.Assert() | ast.Import() | ast.ImportFrom() | ast.BinOp(op=ast.LShift()):
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
@@ -134,10 +136,19 @@ def _is_left_alone(node: ast.AST) -> bool:
             return True
         case ast.Call(func=ast.Name(id="cast" | "TypeVar" | "Literal")):
             return True
-        case ast.Assign(targets=[ast.Name(id="__all__")]):
+        case ast.Assign(targets=[ast.Name(id="__all__")]) | ast.keyword(arg="strict"):
             return True
         case _:
             return False
+
+
+def _is_plausible(kind: str, target: ast.AST, function: ast.AST | None) -> bool:
+    """What fails at the first use is no mistake that anybody would keep: such mutants only make the share look good."""
+    if not isinstance(function, _FUNCTIONS):
+        return True
+    if function.name == "__init__" and (kind == "returns at once" or isinstance(target, ast.Assign)):
+        return False
+    return kind != "returns nothing" or function.returns is None or "None" in ast.unparse(function.returns)
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:

@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tests.mutation.mutants import MODULE, Mutant
+from tests.mutation.mutants import Mutant
 from tests.mutation.tree import Tree
 
 _OTHER_ROOMS = (
@@ -76,33 +76,36 @@ class Reach:
             self._cache.write_text(json.dumps(self._files))
 
     def tests_for(self, mutant: Mutant, source: bytes, budget: float) -> list[Test]:
-        """The tests that reach a mutant, those that are about its file first, then the quickest, within a budget."""
-        chosen: list[Test] = []
+        """The quickest tests that reach a mutant, within a budget; those of a file that is about it count as quicker.
+
+        A file's tests come together, so that they share their fixtures.
+        """
         words = {word for part in Path(mutant.file).with_suffix("").parts for word in part.split("_")}
-        groups: list[tuple[int, float, list[Test]]] = []
+        found: list[tuple[float, Test]] = []
+        setups: dict[str, float] = {}
         for name, data in self._files.items():
             tests = [Test(*test) for test in data["tests"]]
-            reached = [tests[number] for number in self._reached(data["reach"], mutant, source)]
-            if reached:
-                # A fixture that a file's tests share is charged to the first of them.
-                setup = max(test.setup for test in tests)
-                affinity = len(words & set(Path(name).stem.split("_")))
-                quickest = sorted(reached, key=lambda test: test.seconds)
-                groups.append((-affinity, setup + sum(test.seconds for test in quickest), quickest))
+            # A fixture that a file's tests share is charged to the first of them.
+            setups[name] = max((test.setup for test in tests), default=0.0)
+            nearness = (1 + len(words & {*Path(name).stem.split("_")})) ** 2
+            reached = [tests[number] for number in self._reached(data["reach"], len(tests), mutant, source)]
+            found += [((test.seconds + setups[name] / 4) / nearness, test) for test in reached]
+        chosen: dict[str, list[Test]] = {}
         spent = 0.0
-        for _, _, tests in sorted(groups, key=lambda group: group[:2]):
-            for test in tests:
-                spent += test.seconds
-                if chosen and spent > budget:
-                    break
-                chosen.append(test)
-            spent += max(test.setup for test in tests)
-        return chosen
+        for _, test in sorted(found, key=lambda one: one[0]):
+            cost = test.seconds + (0.0 if test.file in chosen else setups[test.file])
+            if chosen and spent + cost > budget:
+                continue
+            spent += cost
+            chosen.setdefault(test.file, []).append(test)
+        return [test for tests in chosen.values() for test in tests]
 
-    def _reached(self, reach: dict[str, Any], mutant: Mutant, source: bytes) -> set[int]:
+    def _reached(self, reach: dict[str, Any], count: int, mutant: Mutant, source: bytes) -> set[int]:
         other = next((host for part, host in _RUNS_ELSEWHERE.items() if mutant.file.startswith(part)), None)
         if other is not None:
-            return _tests_in(reach.get(other, {}).values())
+            # A test file that uses a part of it directly is about it, and so is each of its tests.
+            own = range(count) if mutant.file in reach else ()
+            return _tests_in(reach.get(other, {}).values()) | {*own}
         functions: dict[str, Any] = reach.get(mutant.file, {})
         if mutant.place in functions:
             lines = functions[mutant.place]
@@ -110,9 +113,9 @@ class Reach:
         users = set(_users(source, mutant.constant)) if mutant.constant else set[str]()
         if users:
             return _tests_in(lines for place, lines in functions.items() if place in users)
-        # Class bodies and module level: whatever uses the module, or the class.
-        inside = "" if mutant.place == MODULE else f"{mutant.place}."
-        return _tests_in(lines for place, lines in functions.items() if place.startswith(inside))
+        # A class's body: what uses the class. The module's: whatever uses the module.
+        inside = [lines for place, lines in functions.items() if place.startswith(f"{mutant.place}.")]
+        return _tests_in(inside or functions.values())
 
     def digest(self, tests: Iterable[Test]) -> str:
         """Changes when other tests are chosen, or one of their files has changed."""

@@ -14,7 +14,8 @@ from functools import cached_property, lru_cache
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, get_args
 
-from toolfold.catalog.entries import Entry, ServerInfo
+from toolfold.catalog.entries import Entry, HeldEntry, ServerInfo
+from toolfold.catalog.suspicion import suspicion
 from toolfold.codegen import render
 from toolfold.codegen.names import ApiNames
 from toolfold.definitions import ToolDefinition
@@ -137,11 +138,19 @@ class Hit:
             lines.append("Fill in the {placeholders}.")
         return "\n".join(line for line in lines if line)
 
+    def warning(self, detail: Detail = "full") -> str:
+        """Why a person should look at it first, in a few words: it has changed, or its texts are suspicious."""
+        if isinstance(self.entry, HeldEntry):
+            return "changed, not callable until accepted"
+        return suspicion(self.entry, schema=detail == "full")
+
     def shown(self, detail: Detail) -> str:
         """The hit as an answer's text holds it."""
+        warning = self.warning(detail)
         if detail == "full":
-            return self.full
+            return f"{self.full}\n# Beware: {warning}." if warning else self.full
         mark = "" if self.kind == "tool" else f" ({self.kind})"
+        mark += f" [{warning}]" if warning else ""
         if detail == "name_only":
             return f"{self.label}{mark}"
         summary = f": {self.summary}" if self.summary else ""
@@ -161,6 +170,8 @@ class Hit:
             row["signature"] = self.signature
             row["input_schema"] = self.input_schema
             row["output_schema"] = self.output_schema
+        if warning := self.warning(detail):
+            row["warning"] = warning
         if self._why is not None:
             row |= {"score": round(self.score, 4), "why": self.why}
         return row

@@ -13,6 +13,8 @@ from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from msgspec.structs import replace
+
 from toolfold.catalog.answer import (
     Answer,
     Detail,
@@ -26,15 +28,27 @@ from toolfold.catalog.answer import (
     server_label,
     show,
 )
-from toolfold.catalog.entries import Allow, Entry, Scope, ServerInfo, View, encodable, entries_of, with_counts
+from toolfold.catalog.entries import (
+    Allow,
+    Entry,
+    HeldEntry,
+    Scope,
+    ServerInfo,
+    View,
+    encodable,
+    entries_of,
+    with_counts,
+)
 from toolfold.catalog.files import read_catalogs
 from toolfold.catalog.filled import FilledIn
+from toolfold.catalog.pins import Acceptance, Change, note_of
 from toolfold.catalog.resolve import WrittenNames, nearest_words
 from toolfold.catalog.store import Store, StoredListing, stored_listing
 from toolfold.codegen.names import ApiNames
 from toolfold.config.settings import Settings
 from toolfold.definitions import Listing, PromptDefinition, ResourceDefinition, ToolDefinition
 from toolfold.schema import text
+from toolfold.telemetry.audit_records import ToolNoted
 
 if TYPE_CHECKING:
     from toolfold.catalog.search.ranking import Ranker
@@ -83,10 +97,13 @@ class Catalog:
         self._folder = settings.data_dir / "catalog"
         self._store = Store(self._folder)
         self._files = {one.server: one for one in files}
-        self._live = {one.server: one for one in live}
         self._ranker: Ranker | None = None
         self.problems = problems
         """What could not be read or stored, each with its file and the reason."""
+        self.acceptance = Acceptance(self._folder / "pins", settings, problems)
+        self._offered = {one.server: one for one in live}
+        self._live = {one.server: self.acceptance.usable(one) for one in self._offered.values()}
+        """What is used of what each server offers: a change counts when a person has accepted it."""
         self._filled = FilledIn(settings.context)
         self._state = _State(self._live, self._files, settings.servers, self._filled)
 
@@ -139,7 +156,7 @@ class Catalog:
     @property
     def missing(self) -> list[str]:
         """Configured servers that have never been listed."""
-        return [name for name in sorted(self._settings.servers) if name not in self._live]
+        return [name for name in sorted(self._settings.servers) if name not in self._offered]
 
     def names_in(self, scope: Scope) -> ApiNames:
         """The names of the tools that a scope holds."""
@@ -180,19 +197,44 @@ class Catalog:
         """Take over what a server offers now, and store it for later processes. False when nothing has changed."""
         listing = encodable(listing)
         new = stored_listing(listing.server, listing.instructions, entries_of(listing))
-        old = self._live.get(listing.server)
-        config = self._settings.servers.get(listing.server)
+        old = self._offered.get(listing.server)
         if old is not None and old.digest == new.digest:
             return False
-        self._live[listing.server] = new
+        self._offered[new.server] = new
+        usable = self.acceptance.usable(new, announce=True)
+        self._keep(new)
+        return self._use(usable)
+
+    def _use(self, listing: StoredListing) -> bool:
         before = self.version
+        self._live[listing.server] = listing
         self._state = _State(self._live, self._files, self._settings.servers, self._filled)
-        if config is not None:
-            try:
-                self._store.write(new, config)
-            except OSError as error:
-                self.problems.append(f"{self._folder}: the listing of {listing.server!r} could not be stored: {error}")
         return self.version != before
+
+    def _keep(self, offered: StoredListing) -> None:
+        config = self._settings.servers.get(offered.server)
+        if config is None:
+            return
+        try:
+            self._store.write(replace(offered, settled=self.acceptance.is_settled(offered.server)), config)
+        except OSError as error:
+            self.problems.append(f"{self._folder}: the listing of {offered.server!r} could not be stored: {error}")
+
+    def is_held(self, server: str, tool: str) -> bool:
+        """Whether a tool has changed and the change was not accepted yet."""
+        return isinstance(self._state.tools.get((server, tool)), HeldEntry)
+
+    def accept(self, changes: Sequence[Change]) -> list[ToolNoted]:
+        """Let changed definitions count from now on, here and in every gateway on this data folder; a note of each."""
+        for server in self.acceptance.accept(changes):
+            self._use(self.acceptance.usable(self._offered[server]))
+            self._keep(self._offered[server])
+        return [note_of("accepted", change.after, change.before) for change in changes]
+
+    def recheck(self) -> None:
+        """Take over what another process has accepted of what is held back here."""
+        for server in self.acceptance.outdated():
+            self._use(self.acceptance.usable(self._offered[server]))
 
     @property
     def semantic(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from toolfold.schema.look_alikes import folded
@@ -59,6 +60,7 @@ def effects_of(name: str, annotations: Mapping[str, Any]) -> Effects:
     return Effects(read_only, destructive, open_world if isinstance(open_world, bool) else None, reason)
 
 
+@lru_cache(maxsize=8_192)
 def harmful_word(name: str) -> str:
     """The word by which a name says that the tool deletes or pays; empty when it does not."""
     words = [folded(word) for word in _WORD.findall(name)]

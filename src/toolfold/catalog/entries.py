@@ -105,6 +105,10 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
+class HeldEntry(Entry, frozen=True, array_like=True):
+    """The accepted definition of a tool that has changed since, or the new one where what was accepted is unknown."""
+
+
 def entry(
     kind: Kind,
     server: str,

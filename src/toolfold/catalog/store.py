@@ -31,6 +31,8 @@ class StoredListing(msgspec.Struct, frozen=True, array_like=True):
     instructions: str
     entries: list[Entry]
     digest: bytes
+    settled: bool = False
+    """Whether every tool in it is as it was accepted (see `pins`), so that this need not be looked up again."""
 
 
 class _File(msgspec.Struct, frozen=True, array_like=True):

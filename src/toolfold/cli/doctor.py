@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,13 +26,16 @@ _EXTRAS = {
     "monty": ("pydantic_monty", "programs run where neither bubblewrap nor containers do"),
 }
 """Extra → the module that it brings, and what it adds."""
+_OURSELVES = "left out (it is Toolfold itself)"
+_NO_SERVERS = "no servers are configured"
+_ADD_ONE = "Add one to ~/.config/toolfold/toolfold.toml (docs/configuration.md), or name a config with --config."
 _PROBE = "from toolfold import search_tools\nprint('ran', len(search_tools('')))"
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that was checked, how it is, and what to do when it is not well."""
 
-    topic: Literal["config", "server", "sandbox", "kept", "extra"]
+    topic: Literal["config", "server", "tool", "sandbox", "kept", "client", "extra", "summary"]
     name: str
     state: Literal["ok", "warning", "bad"]
     detail: str = ""
@@ -46,10 +49,16 @@ def register(app: typer.Typer) -> None:
 def doctor(config: Config = None, catalog: CatalogDirs = None, data: DataDir = None, json: Json = False) -> None:
     """Check config, every server and the sandbox, by really using them, and say what to do about each red line.
 
-    Example: toolfold doctor --config .mcp.json
+    Each server is started once. The last lines say how things are, and what to type next.
+
+    Examples: toolfold doctor
+              toolfold doctor --config .mcp.json
+              toolfold doctor --json
     """
     offer_trust(config)
     lines = run_async(lambda: _examine(config, catalog, data))
+    lines += _clients() if config is None else []
+    lines.append(_summary(lines))
     if json:
         write_json(lines)
     else:
@@ -71,6 +80,9 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
             lines = _config(fold)
             status.update("starting every server")
             lines += await _servers(fold)
+            lines += _definitions(fold)
+            # The program that proves the sandbox searches: that is no reason to start a server again that failed.
+            await fold.roster.close()
             status.update("proving the sandbox")
             lines += await _sandbox(fold, lambda text: status.update(escape(printable(text))))
             status.update("measuring what is kept")
@@ -83,7 +95,7 @@ def _config(fold: Toolfold) -> list[Line]:
         todo = "Make that folder writable, or name another one with --data or TOOLFOLD_DATA."
         lines.append(Line(topic="config", name="data folder", state="bad", detail=fold.loaded.data_problem, todo=todo))
     for file in fold.loaded.files:
-        parts = [f"{len(file.servers)} servers: {', '.join(file.servers)}" if file.servers else "no servers used"]
+        parts = [_named(file.servers) or "no servers used"]
         parts += [f"{name} shadowed by {winner}" for name, winner in file.shadowed.items()]
         parts += [f"{name} left out ({reason})" for name, reason in file.skipped.items()]
         parts += [f"settings: {', '.join(file.settings)}"] if file.settings else []
@@ -103,13 +115,12 @@ def _config(fold: Toolfold) -> list[Line]:
     ]
     lines += [Line(topic="config", name=str(each), state="warning") for each in fold.catalog.problems]
     if not fold.settings.servers and not fold.settings.catalog_dirs:
-        todo = "Write a toolfold.toml, or name a config with --config."
-        lines.append(Line(topic="config", name="no servers are configured", state="warning", todo=todo))
+        lines.append(Line(topic="config", name=_NO_SERVERS, state="warning", todo=_ADD_ONE))
     return lines
 
 
 async def _servers(fold: Toolfold) -> list[Line]:
-    failures = {server: state.error for server, state in (await fold.roster.refresh()).items()}
+    failures = {server: state.error for server, state in (await fold.roster.refresh(keep_asking=False)).items()}
     counts: dict[str, str] = {}
     for info in fold.catalog.servers:
         offers = {"tools": info.tools, "resources": info.resources, "prompts": info.prompts}
@@ -118,9 +129,7 @@ async def _servers(fold: Toolfold) -> list[Line]:
     for health in sorted(fold.fleet.health(), key=lambda each: each.server):
         problem = failures.get(health.server)
         if isinstance(problem, UpstreamIsToolfold):
-            lines.append(
-                Line(topic="server", name=health.server, state="ok", detail="left out (it is Toolfold itself)")
-            )
+            lines.append(Line(topic="server", name=health.server, state="ok", detail=_OURSELVES))
             continue
         if problem is not None:
             lines.append(
@@ -136,6 +145,28 @@ async def _servers(fold: Toolfold) -> list[Line]:
         detail = f"{counts.get(health.server, '')}; protocol {health.protocol_version}; log {health.log_file}"
         lines.append(Line(topic="server", name=health.server, state="ok", detail=detail))
         lines += [Line(topic="server", name=health.server, state="warning", detail=each) for each in health.problems]
+    return lines
+
+
+def _definitions(fold: Toolfold) -> list[Line]:
+    """Tools that have changed since they were accepted, and texts that are aimed at models."""
+    from toolfold.catalog.suspicion import suspicion
+
+    lines = [
+        Line(
+            topic="tool",
+            name=f"{change.target} has changed since it was accepted",
+            state="bad",
+            detail=change.diff,
+            todo=f"If that is well: toolfold tools accept {shlex.quote(change.target)}",
+        )
+        for change in fold.catalog.acceptance.changes
+    ]
+    for entry in fold.catalog.entries:
+        if reason := suspicion(entry):
+            name = f"{entry.server}.{entry.key}"
+            todo = "Read its definition before you let models see it: toolfold search --detail full"
+            lines.append(Line(topic="tool", name=f"{name} {reason}", state="warning", todo=todo))
     return lines
 
 
@@ -224,6 +255,59 @@ def _extras(fold: Toolfold) -> list[Line]:
     return lines
 
 
+def _clients() -> list[Line]:
+    """Which clients of this machine know Toolfold."""
+    from toolfold.cli.changes import shown
+    from toolfold.config import edge
+    from toolfold.config.folding.survey import clients_here
+    from toolfold.config.folding.targets import TARGETS
+
+    lines: list[Line] = []
+    for here in clients_here(edge.host()):
+        title, todo = here.target.title, f"Run: toolfold fold {here.target.name}"
+        own = f"it starts {_named(here.servers)} itself" if here.servers else ""
+        if here.registered:
+            detail = f"knows Toolfold ({', '.join(shown(path) for path in here.registered)})"
+            detail += f"; {own}" if own else ""
+            lines.append(Line(topic="client", name=title, state="ok", detail=detail, todo=todo if own else ""))
+        else:
+            detail = f"does not know Toolfold; {own}" if own else "does not know Toolfold"
+            lines.append(Line(topic="client", name=title, state="warning", detail=detail, todo=todo))
+    if not lines:
+        names = ", ".join(target.name for target in TARGETS)
+        todo = f"Run: toolfold fold CLIENT ({names})"
+        lines.append(Line(topic="client", name="no client was found", state="warning", todo=todo))
+    return lines
+
+
+def _summary(lines: list[Line]) -> Line:
+    """How things are, in one sentence, and the one thing to do next."""
+    bad = [line for line in lines if line.state == "bad"]
+    if bad:
+        text = f"{len(bad)} to put right: {', '.join(dict.fromkeys(line.name for line in bad))}"
+        return Line(topic="summary", name=text, state="bad", todo=next((line.todo for line in bad if line.todo), ""))
+    if any(line.name == _NO_SERVERS for line in lines):
+        untrusted = [line for line in lines if line.topic == "config" and "toolfold trust" in line.todo]
+        text = "Toolfold works, but it has no servers to offer"
+        return Line(topic="summary", name=text, state="warning", todo=untrusted[0].todo if untrusted else _ADD_ONE)
+    clients = [line for line in lines if line.topic == "client"]
+    knowing = [line.name for line in clients if line.state == "ok"]
+    if clients and not knowing:
+        text = "the servers work, but no client knows Toolfold"
+        return Line(topic="summary", name=text, state="warning", todo=clients[0].todo)
+    working = [
+        line.name for line in lines if line.topic == "server" and line.state == "ok" and line.detail != _OURSELVES
+    ]
+    parts = [_named(working), f"{', '.join(knowing)} can use them" if knowing and working else ""]
+    return Line(topic="summary", name="; ".join(filter(None, ["all well", *parts])), state="ok")
+
+
+def _named(servers: Sequence[str]) -> str:
+    """How many servers these are, and which; empty when there is none."""
+    count = "1 server" if len(servers) == 1 else f"{len(servers)} servers"
+    return f"{count} ({', '.join(servers)})" if servers else ""
+
+
 def _show(lines: list[Line]) -> None:
     from rich.markup import escape
 
@@ -241,5 +325,3 @@ def _show(lines: list[Line]) -> None:
             console.print(f"      {escape(printable(line.detail))}", highlight=False, soft_wrap=True, style="dim")
         if line.todo:
             console.print(f"      → {escape(printable(line.todo))}", highlight=False, soft_wrap=True)
-    bad = sum(line.state == "bad" for line in lines)
-    console.print(f"[red]{bad} to put right[/]" if bad else "[green]all well[/]")

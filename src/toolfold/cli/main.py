@@ -13,6 +13,8 @@ import typer
 from toolfold.errors import ToolfoldError
 
 COMMANDS = {
+    "fold": "Move a client's servers into Toolfold, and register Toolfold there.",
+    "unfold": "Put a client's files back as they were before.",
     "serve": "Be an MCP server: two tools over all your servers.",
     "run": "Run a program in the sandbox, as an agent would.",
     "search": "Find tools.",
@@ -21,6 +23,7 @@ COMMANDS = {
     "approve": "Answer programs that wait for a person's approval.",
     "trust": "Show what a project's own config files would start, and allow it.",
     "audit": "Read the audit log, and prove that it is whole.",
+    "tools": "See and accept changes of tools.",
     "token": "Say who may call over HTTP with a token of their own.",
     "policy": "Say what may be called: list, test and write rules.",
     "demo": "Run six scenarios on embedded servers and measure them.",
@@ -78,9 +81,17 @@ def _first_reason(error: OSError) -> str:
     return str(error)
 
 
-def _root(version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True)) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from toolfold import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
+    ),
+) -> None:
+    pass

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import shlex
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -61,12 +61,13 @@ def serve(
 
 async def _serve_stdio(fold: Toolfold, data: Path | None) -> None:
     from toolfold.gateway.greeting import Greeting
+    from toolfold.gateway.texts import only_reads
 
-    greeting = Greeting()
+    greeting = Greeting(read_only=only_reads(fold.settings))
     await greeting.while_importing("toolfold.gateway.stdio")
     from toolfold.gateway.stdio import serve_stdio
 
-    async with _prepared(fold), _local_questions(fold, data) as ask_locally:
+    async with _prepared(fold, lambda text: None), _local_questions(fold, data) as ask_locally:
         await serve_stdio(fold, greeting, ask_locally=ask_locally)
 
 
@@ -87,7 +88,7 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, data: Pat
             note("Its clients need the token of this data folder. For example:")
             note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
 
-    async with _prepared(fold), _local_questions(fold, data) as ask_locally:
+    async with _prepared(fold, note), _local_questions(fold, data) as ask_locally:
         await serve_http(fold, host, port, token=given or made, started=started, ask_locally=ask_locally)
 
 
@@ -114,23 +115,24 @@ async def _local_questions(fold: Toolfold, data: Path | None) -> AsyncGenerator[
 
 
 @asynccontextmanager
-async def _prepared(fold: Toolfold) -> AsyncGenerator[None]:
-    """Everything is imported: garbage is collected from now on, and the sandbox made ready in the background."""
+async def _prepared(fold: Toolfold, log: Callable[[str], None]) -> AsyncGenerator[None]:
+    """Everything is imported: garbage is collected from now on, and the sandbox made ready in the background.
+
+    `log` is told which sandbox it is. Clients show what is on stderr as an error, so over stdio nothing is said.
+    """
     gc.freeze()
     gc.enable()
-    warming = asyncio.create_task(_warm_up(fold))
+    warming = asyncio.create_task(_warm_up(fold, log))
     try:
         yield
     finally:
         warming.cancel()
 
 
-async def _warm_up(fold: Toolfold) -> None:
+async def _warm_up(fold: Toolfold, log: Callable[[str], None]) -> None:
     """Prepare in the background; the client's first questions come first. What fails here fails again, with words."""
     await asyncio.sleep(_WARM_UP_DELAY)
     fold.roster.want()
     await fold.warm_up()
-    from toolfold.cli.console import note
-
     choice = await fold.choice()
-    note(f"sandbox: {choice.backend.name} ({choice.evidence})")
+    log(f"sandbox: {choice.backend.name} ({choice.evidence})")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from toolfold.config import documents, overlay
+from toolfold.config import documents, opencode, overlay
 from toolfold.config.documents import Problem
 from toolfold.config.edge import Host
 from toolfold.config.entries import Dialect
@@ -233,12 +233,17 @@ def _claude_code(doc: Mapping[str, Any], source: Source) -> Reading:
 
 
 def _claude_project(doc: Mapping[str, Any], cwd: Path) -> Mapping[str, Any]:
-    """The entry for `cwd`, by its path as given or with links followed."""
+    key = claude_project_key(doc, cwd)
+    return {} if key is None else _object(_object(doc, "projects"), key)
+
+
+def claude_project_key(doc: Mapping[str, Any], cwd: Path) -> str | None:
+    """Under which key of `projects` the entry for `cwd` is: its path as given or with links followed."""
     wanted = {path.as_posix().rstrip("/") for path in (cwd, cwd.resolve())}
     for path, entry in _object(doc, "projects").items():
         if str(path).replace("\\", "/").rstrip("/") in wanted and isinstance(entry, Mapping):
-            return cast("Mapping[str, Any]", entry)
-    return {}
+            return str(path)
+    return None
 
 
 def _gemini(doc: Mapping[str, Any], source: Source) -> Reading:
@@ -271,7 +276,7 @@ def _vscode(doc: Mapping[str, Any], source: Source) -> Reading:
 
 
 def _is_vscode(doc: Mapping[str, Any]) -> bool:
-    return ("servers" in doc and "inputs" in doc) or "servers" in _object(doc, "mcp")
+    return ("servers" in doc and "inputs" in doc) or ("servers" in _object(doc, "mcp") and not _is_opencode(doc))
 
 
 def _zed(doc: Mapping[str, Any], source: Source) -> Reading:
@@ -282,6 +287,27 @@ def _zed(doc: Mapping[str, Any], source: Source) -> Reading:
     extensions = [name for name, has in keys.items() if not has & {"command", "url"} and has & {"settings", "source"}]
     reading.skip(extensions, "started by a Zed extension")
     return reading
+
+
+def _opencode(doc: Mapping[str, Any], source: Source) -> Reading:
+    """Servers under `mcp`, in version 2 under `mcp.servers`. An entry without a type only switches one that an
+    organization provides."""
+    reading = Reading()
+    part = _object(doc, "mcp")
+    if "type" not in _object(part, "servers") and isinstance(part.get("servers"), Mapping):
+        reading.add(part, "servers", source, Dialect(), prefix="mcp.")
+    else:
+        reading.add(doc, "mcp", source, Dialect())
+    folder = source.path.parent if source.path is not None else source.cwd
+    reading.entries = [replace(entry, value=opencode.translated(entry.value, folder)) for entry in reading.entries]
+    switches = [entry.name for entry in reading.entries if "type" not in _object({"": entry.value}, "")]
+    reading.skip(switches, "provided by an organization")
+    return reading
+
+
+def _is_opencode(doc: Mapping[str, Any]) -> bool:
+    entries = [*_object(doc, "mcp").values(), *_object(_object(doc, "mcp"), "servers").values()]
+    return any(_object({"": entry}, "").get("type") in ("local", "remote") for entry in entries)
 
 
 PLAIN_KEYS = ("mcpServers", "servers", "mcp_servers", "context_servers")
@@ -374,6 +400,16 @@ FORMATS: tuple[Format, ...] = (
         user=lambda host: [_zed_settings(host)],
         tails=("zed/settings.json",),
         fits=lambda doc: "context_servers" in doc,
+    ),
+    Format(
+        "opencode",
+        _opencode,
+        project=tuple(f"{folder}opencode.{ending}" for folder in ("", ".opencode/") for ending in ("json", "jsonc")),
+        user=lambda host: [
+            *([host.absolute(host.env["OPENCODE_CONFIG"])] if host.env.get("OPENCODE_CONFIG") else ()),
+            *(host.config_dir / "opencode" / f"opencode.{ending}" for ending in ("json", "jsonc")),
+        ],
+        fits=_is_opencode,
     ),
     PLAIN,
 )

@@ -51,10 +51,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 _KNOWN = {"": Settings.model_fields.keys() - {"servers"}} | {
     name: model.model_fields.keys() for name, model in _SECTIONS.items()
 }
-# Kept in the settings when asked for, but nothing acts on these yet, so each is reported.
-_NOT_YET = {"privacy": "not available in this version: personal data is not tokenised"}
-
-STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", f"{BLOCK}.securityLevel")
+STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", "privacy")
 """Settings that keep something closed. An error in one stops the start: its default would leave that open."""
 _TYPES = frozenset({"str", "int", "float", "bool", "none"})
 """What pydantic names in the place of an error beside the keys."""
@@ -72,7 +69,10 @@ def settings_of(
     """
 
     def report(key: str, expected: str) -> None:
-        problems.append(Problem(file, key, expected, fatal=_is_strict(key)))
+        fatal = _is_strict(key)
+        if fatal:
+            expected = expected.partition("; this key is ignored")[0]
+        problems.append(Problem(file, key, expected, fatal=fatal))
 
     layers = [_checked(values, variables, report)]
     for block in blocks:
@@ -83,10 +83,12 @@ def settings_of(
 
 def _is_strict(key: str) -> bool:
     """Whether `key` belongs to a strict setting, or is most likely a misspelling of one."""
-    outer = key.partition(".")[0]
-    if key in STRICT or outer in STRICT:
-        return True
-    return outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.7) in STRICT
+    outer, _, inner = key.partition(".")
+    if outer == BLOCK:
+        name = nearest(inner.partition(".")[0], _BLOCK_KEYS, likeness=0.75)
+        ours = next((ours for ours, theirs in BLOCK_NAMES.items() if theirs == f"{BLOCK}.{name}"), "")
+        return ours.partition(".")[0] in STRICT
+    return outer in STRICT or (outer not in _KNOWN[""] and nearest(outer, _KNOWN[""], likeness=0.7) in STRICT)
 
 
 def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -123,9 +125,6 @@ def _checked(values: Mapping[str, Any], variables: Variables, report: Report) ->
                     _take(found, f"{key}.{limit}", given, variables, report)
                 else:
                     report(f"{key}.{limit}", known_key(str(limit), _KNOWN[key]))
-    for key, text in _NOT_YET.items():
-        if key in found and found[key] != Settings.model_fields[key].default:
-            report(key, text)
     return found
 
 
@@ -151,8 +150,8 @@ def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, rep
     found[key] = getattr(model, inner) if inner else model
 
 
-def _instead(key: str) -> str:
-    return "" if _is_strict(key) else "; the default is used"
+def _instead(key: str, otherwise: str = "the default is used") -> str:
+    return "" if _is_strict(key) else f"; {otherwise}"
 
 
 def _expanded(value: Any, variables: Variables) -> Any:
@@ -201,7 +200,7 @@ def _from_block(block: object, variables: Variables, report: Report) -> dict[str
         try:
             filled = _expanded(value, variables)
         except UnsetError as unset:
-            report(key, f"expected {one_line(unset.wanted)}; this is ignored")
+            report(key, f"expected {one_line(unset.wanted)}{_instead(f'{BLOCK}.{key}', 'this is ignored')}")
             continue
         for setting, taken in take(filled, lambda inner, text, key=key: report(f"{key}{inner}", text)).items():
             if isinstance(taken, dict):
@@ -268,7 +267,7 @@ def _switch(setting: str) -> Callable[[object, Report], dict[str, Any]]:
             value = cast("Mapping[str, Any]", value).get("enabled", True)
         if isinstance(value, bool):
             return {setting: value}
-        report("", "expected true or false; this is ignored")
+        report("", "expected true or false" if setting in STRICT else "expected true or false; this is ignored")
         return {}
 
     return take

@@ -12,6 +12,7 @@ from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import Callers, JwtSettings
 from toolfold.config.model import Model, switchable
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
+from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.units import Cores, Seconds, Size
 
@@ -102,6 +103,8 @@ class Settings(Model):
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
+    trusted_servers: tuple[str, ...] = ()
+    """Servers whose tools may change without a person's consent; `*` is all."""
     callers: Callers = Field(default={})
     """Who may call over HTTP beside the owner of the gateway, by name."""
     jwt: JwtSettings | None = None
@@ -111,6 +114,7 @@ class Settings(Model):
     context: ContextSettings = ContextSettings()
     review: ReviewSettings = ReviewSettings()
     limits: LimitSettings = LimitSettings()
-    privacy: bool = False
+    privacy: Annotated[PrivacySettings, switchable] = PrivacySettings()
+    """Tokens in place of personal values; `true` and `false` are short for a table with `enabled`."""
     audit: Annotated[AuditSettings, switchable] = AuditSettings()
     """The audit log; `true` and `false` are short for a table with `enabled`."""

@@ -22,5 +22,8 @@ def demo_servers() -> dict[str, dict[str, Any]]:
 
 
 def demo_config() -> dict[str, Any]:
-    """A config as any MCP client has it, for `Toolfold.open` or a file."""
-    return {"mcpServers": demo_servers()}
+    """A config as any MCP client has it, for `Toolfold.open` or a file.
+
+    All data is made up and nobody watches, so nothing is asked about.
+    """
+    return {"mcpServers": demo_servers(), "mcpCodeExecution": {"securityLevel": "low"}}

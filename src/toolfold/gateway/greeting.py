@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from toolfold import __version__
 from toolfold.definitions import OWN_NAME
-from toolfold.gateway.texts import INSTRUCTIONS, TOOLS
+from toolfold.gateway.texts import INSTRUCTIONS, offered_tools
 
 _OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 _MODERN = "2026-07-28"
@@ -29,9 +29,13 @@ _ENVELOPE = {"resultType": "complete", "cacheScope": "private", "ttlMs": 0, "_me
 
 
 class Greeting:
-    """`received` is everything that was read; `answered` are the ids of the requests that have their answer."""
+    """`received` is everything that was read; `answered` are the ids of the requests that have their answer.
 
-    def __init__(self, wire_in: int = 0, wire_out: int = 1) -> None:
+    `read_only` says whether the permission profile lets programs only read: clients are told so.
+    """
+
+    def __init__(self, wire_in: int = 0, wire_out: int = 1, *, read_only: bool = False) -> None:
+        self._tools = offered_tools(read_only=read_only)
         self._wire_in, self._wire_out = wire_in, wire_out
         self.received = bytearray()
         self.answered: set[int | str] = set()
@@ -97,14 +101,14 @@ class Greeting:
             self._version = params["protocolVersion"]
             return {"protocolVersion": self._version, "serverInfo": _OURSELVES, **_OFFER}
         if self._version in _OLDER:
-            return {"tools": TOOLS} if method == "tools/list" and "cursor" not in params else None
+            return {"tools": self._tools} if method == "tools/list" and "cursor" not in params else None
         meta = cast("dict[str, Any]", params["_meta"])
         capabilities = meta[f"{_META}clientCapabilities"]
         if meta[f"{_META}protocolVersion"] != _MODERN or not isinstance(capabilities, dict) or "cursor" in params:
             return None
         offers: dict[str, dict[str, Any]] = {
             "server/discover": {**_OFFER, "supportedVersions": [_MODERN]},
-            "tools/list": {"tools": TOOLS},
+            "tools/list": {"tools": self._tools},
         }
         if method not in offers:
             return None

@@ -14,7 +14,7 @@ from toolfold import __version__
 from toolfold.definitions import OWN_NAME
 from toolfold.errors import ToolfoldError
 from toolfold.gateway.runs import Runs, caller
-from toolfold.gateway.texts import INSTRUCTIONS, TOOLS
+from toolfold.gateway.texts import INSTRUCTIONS, offered_tools, only_reads
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -35,7 +35,7 @@ def make_server(
     `default_session` serves runs that name none (stdio: one client, one session). `ask_locally` puts a question to the
     person at this machine, for clients that cannot be asked themselves.
     """
-    tools = [types.Tool.model_validate(tool) for tool in TOOLS]
+    tools = [types.Tool.model_validate(tool) for tool in offered_tools(read_only=only_reads(fold.settings))]
     runs = Runs(fold, ask_locally)
 
     async def list_tools(

@@ -1,8 +1,15 @@
-"""Everything that a connected model reads before it does anything. Every word here is paid for in each request."""
+"""What clients are told of our two tools.
+
+Names, descriptions, input schemas and the instructions are read by the model: every word of them is paid for in each
+request. Titles, annotations and `_meta` are read by the client alone.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolfold.config.settings import Settings
 
 INSTRUCTIONS = "Find tools with search_tools; call many in one run_code program; print only what you need."
 
@@ -36,3 +43,27 @@ TOOLS: list[dict[str, Any]] = [
         },
     },
 ]
+"""What models read."""
+
+
+def offered_tools(*, read_only: bool) -> list[dict[str, Any]]:
+    """The tools as they are listed. `read_only` says that the permission profile lets programs only read, so that
+    clients may run them without asking."""
+    writes = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True}
+    reads = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": True}
+    hints = {
+        "search_tools": ("Search tools", {"readOnlyHint": True, "openWorldHint": False}),
+        "run_code": ("Run code", reads if read_only else writes),
+    }
+    # Clients that search for tools themselves are to keep these two in view: they are the search.
+    meta = {"anthropic/alwaysLoad": True}
+    return [
+        {**tool, "title": title, "annotations": annotations, "_meta": meta}
+        for tool in TOOLS
+        for title, annotations in [hints[tool["name"]]]
+    ]
+
+
+def only_reads(settings: Settings) -> bool:
+    """Whether the permission profile lets programs only read."""
+    return getattr(getattr(settings, "policy", None), "profile", "") == "read_only"

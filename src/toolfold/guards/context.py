@@ -12,9 +12,13 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from toolfold.errors import InvalidRequest, LimitExceeded
-from toolfold.guards.events import Event, Question, Replied, Reply
+from toolfold.guards.events import Event, Question, Replied, Reply, protected_event
+
+if TYPE_CHECKING:
+    from toolfold.privacy.privacy import RunPrivacy
 
 LOCAL_CALLER = "local"
 """The one caller of a stdio client, of the command line, and of a library that names no other."""
@@ -134,17 +138,24 @@ class RunContext:
     on_event: Callable[[Event], None] | None = None
     asker: Ask | None = None
     """How a person is asked; None where no person can be asked."""
+    privacy: RunPrivacy | None = field(default=None, compare=False, repr=False)
+    """Where personal values are kept private: how."""
     notes: RunNotes = field(default_factory=RunNotes, compare=False, repr=False)
     code: str = field(default="", repr=False)
     """The program."""
     answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)
     """A person's answers that hold for the rest of this run, by the target of the calls."""
 
+    @property
+    def shown_session(self) -> str | None:
+        """The session by the name that somebody gave it; None for the one of a connection, whose name is ours."""
+        return None if self.session is None or self.session.startswith("@") else self.session
+
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""
         if self.on_event is not None:
             try:
-                self.on_event(event)
+                self.on_event(event if self.privacy is None else protected_event(event, self.privacy))
             except Exception:
                 _log.exception("a listener failed on %s", type(event).__name__)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from toolfold.errors import ToolfoldError
+
+if TYPE_CHECKING:
+    from toolfold.privacy.privacy import RunPrivacy
 
 CallKind = Literal["tool", "resource", "prompt"]
 """The three ways to an upstream."""
@@ -172,3 +175,24 @@ class Finished:
 
 
 Event = Output | Progress | ToolCall | ApprovalRequest | Finished
+
+
+def protected_call(call: ToolCall, privacy: RunPrivacy) -> ToolCall:
+    """The call without personal values."""
+    return msgspec.structs.replace(
+        call,
+        tool=privacy.tokenise(call.tool) if call.kind == "resource" else call.tool,
+        arguments=privacy.tokenise(call.arguments),
+        error=privacy.tokenise(call.error),
+    )
+
+
+def protected_event(event: Event, privacy: RunPrivacy) -> Event:
+    """The event without personal values. Output has none by then; a question is for a person, who may see them."""
+    match event:
+        case Progress(text=text, fraction=fraction):
+            return Progress(privacy.tokenise(text), fraction)
+        case ToolCall():
+            return protected_call(event, privacy)
+        case _:
+            return event

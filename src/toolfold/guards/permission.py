@@ -37,4 +37,6 @@ def denial(target: str, decision: Decision) -> str:
 
 
 def how_to_allow(target: str) -> str:
-    return f"A person can allow it: toolfold policy allow '{one_line(target, 200)}'."
+    # Names are the server's: what a person copies into a shell must stay one word.
+    word = one_line(target, 200).replace("'", "'\"'\"'")
+    return f"A person can allow it: toolfold policy allow '{word}'."

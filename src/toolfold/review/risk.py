@@ -88,7 +88,8 @@ def assess(code: str, names: ApiNames, tool: Callable[[str, str], ToolDefinition
         return Risk("low")
     except (RecursionError, MemoryError):
         return Risk("high", (Reason("high", 0, "it is nested too deep to be read"),))
-    level = max((reason.level for reason in found), key=LEVELS.index, default="low")
+    levels: list[Level] = ["low", *(reason.level for reason in found)]
+    level: Level = max(levels, key=LEVELS.index)
     found.sort(key=lambda reason: (-LEVELS.index(reason.level), reason.line))
     return Risk(level, tuple(found[:_MOST_REASONS]), tuple(sorted(reader.imported - _OWN_MODULES)))
 

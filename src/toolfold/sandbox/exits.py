@@ -1,4 +1,4 @@
-"""Waiting for a process to end, without a thread where the kernel has a handle for it."""
+"""Waiting: for a process to end, and for work that must not be given up half way."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 async def exit_code(process: subprocess.Popen[bytes]) -> int:
-    """The code with which it ended. Waiting may be given up; the process is reaped by whoever waits to the end."""
+    """The code with which it ended. The process is reaped here, unless the waiting is cancelled before it ends."""
     if process.poll() is None:
         if sys.platform == "linux":
             handle = os.pidfd_open(process.pid)
@@ -28,15 +32,33 @@ async def readable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
+    def on_readable() -> None:
         if not ready.done():
             ready.set_result(None)
 
-    loop.add_reader(descriptor, tell)
+    loop.add_reader(descriptor, on_readable)
     try:
         await ready
     finally:
         loop.remove_reader(descriptor)
+
+
+async def uninterrupted(work: asyncio.Future[T], on_cancel: Callable[[T], object]) -> T:
+    """The result of work in a thread (`run_in_executor`), which goes on there when this task is cancelled.
+
+    A cancellation is raised once the work is done; its result, if it has one, goes to `on_cancel` then.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return work.result()
+    if not work.cancelled() and work.exception() is None:
+        on_cancel(work.result())
+    raise cancelled
 
 
 def in_words(code: int) -> str:

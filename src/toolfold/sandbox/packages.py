@@ -32,7 +32,7 @@ from toolfold.sandbox.runtime import make_readable
 _REQUIREMENT = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._, -]+\])?\s*([<>=!~]=?[^;@\s]+(\s*,\s*[<>=!~]=?[^;@\s]+)*)?"
 )
-_SAID = 600
+_REASON_CHARS = 600
 _LOCK_SECONDS = 900.0
 
 
@@ -169,7 +169,7 @@ def _uv() -> list[str]:
 
 
 def _run(command: list[str], wanted: list[str], log: Log) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     # Not in the current folder, which may be a stranger's: Python imports from there, and uv reads its config there.
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=os.sep
@@ -178,21 +178,21 @@ def _run(command: list[str], wanted: list[str], log: Log) -> None:
     with process.stdout:
         for line in process.stdout:
             if text := line.strip():
-                said.append(text)
+                lines.append(text)
                 log(text)
     if process.wait() != 0:
         raise ConfigError(
-            f"`sandbox.packages` ({', '.join(wanted)}) could not be installed: {_reason(said)}", hint=_hint(said)
+            f"`sandbox.packages` ({', '.join(wanted)}) could not be installed: {_reason(lines)}", hint=_hint(lines)
         )
 
 
-def _reason(said: list[str]) -> str:
-    errors = [line for line in said if re.match(r"(?i)\s*(error|×|╰|no )", line)]
-    return "; ".join(errors or said[-3:])[-_SAID:] or "the installer gave no reason."
+def _reason(lines: list[str]) -> str:
+    errors = [line for line in lines if re.match(r"(?i)\s*(error|×|╰|no )", line)]
+    return "; ".join(errors or lines[-3:])[-_REASON_CHARS:] or "the installer gave no reason."
 
 
-def _hint(said: list[str]) -> str:
-    text = " ".join(said).lower()
+def _hint(lines: list[str]) -> str:
+    text = " ".join(lines).lower()
     if "no matching distribution" in text or "no solution found" in text or "not found in the package registry" in text:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         return f"Is the name right, and does it have a wheel for Python {version} on {platform.machine()}?"

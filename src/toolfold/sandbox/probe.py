@@ -119,7 +119,7 @@ async def _run(backend: Backend, home: SessionHome, api: Path, code: str, title:
         async with asyncio.timeout(_SECONDS):
             sandbox = await Sandbox.start(backend.start(home, api), home, _SETTINGS)
             try:
-                done = await sandbox.run(code, _NobodyAnswers(), _SECONDS)
+                done = await sandbox.run(code, _RefuseAll(), _SECONDS)
             finally:
                 await sandbox.close()
     except (SandboxDied, ProgramError) as error:
@@ -132,7 +132,7 @@ async def _run(backend: Backend, home: SessionHome, api: Path, code: str, title:
     return cast("dict[str, Any]", answer)
 
 
-class _NobodyAnswers:
+class _RefuseAll:
     """The probe needs nothing of the host."""
 
     async def answer(self, request: Request) -> Any:

@@ -289,7 +289,7 @@ def _proportional(pid: int) -> int:
 
 
 def _in_sockets(first: int) -> int:
-    """What the sandbox's sockets may hold. The kernel does not tell how much it is; nobody needs many of them."""
+    """What the sandbox's sockets may hold. The kernel does not tell how much it is; programs need few of them."""
     try:
         used = int(read_small(f"/proc/{first}/net/sockstat").split()[2])
     except (OSError, ValueError, IndexError):

@@ -31,7 +31,7 @@ _BYTES_A_SECOND = 4e9 * max(2, os.cpu_count() or 2)
 _FILES_A_SECOND = 100_000 * max(2, os.cpu_count() or 2)
 """What programs cannot do faster: runs too short to matter are not even asked about."""
 _TIME_TO_FILL = 0.2
-"""Seconds in which nobody makes as many files as a home may hold."""
+"""Seconds too short to make as many files as a home may hold."""
 _FULLEST = 2
 """A home can get over its limit by what is written before that is noticed. Over so many times it, nothing runs."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from toolfold.sandbox.costs import Costs
 from toolfold.sandbox.frames import Done, Request
 from toolfold.sandbox.replies import ReplyBudget
 
@@ -13,10 +15,9 @@ _OPEN_REQUESTS = 2000
 """Requests the guest may have open at once before the host stops reading from it."""
 _OPEN_BYTES = 64 * 1024 * 1024
 """Bytes of open requests, likewise."""
-_FREE_SECONDS = 0.2
-"""What one run's large messages may cost the host before the guest waits for each of them."""
-_WAIT_FACTOR = 40
-_LONGEST_WAIT = 5.0
+_SLICE = 0.001
+"""Seconds that the requests which are begun in one turn of the loop should take."""
+_MOST_IN_A_SLICE = 64
 
 
 class Host(Protocol):
@@ -38,12 +39,20 @@ class Run:
     host: Host
     done: asyncio.Future[Done]
     replies: ReplyBudget
-    requests: dict[int, asyncio.Task[None]] = field(default_factory=dict[int, "asyncio.Task[None]"])
+    costs: Costs
+    requests: dict[int, asyncio.Task[None] | None] = field(default_factory=dict[int, "asyncio.Task[None] | None"])
+    """Those that are open, by their ids: begun, or still in line."""
+    line: deque[tuple[Request, int]] = field(default_factory=deque[tuple[Request, int]])
+    """Requests that are not begun yet, with their sizes in bytes."""
     open_bytes: int = 0
     printed: int = 0
-    cost: float = 0.0
-    """Seconds of the loop that its large messages took."""
+    wait_until: float = 0.0
+    """When the guest has waited for what it has cost."""
     waits: bool = False
+    is_serving: bool = False
+    slice_begun: float = 0.0
+    slice_length: int = 8
+    """Requests that are begun in one turn of the loop."""
 
     @property
     def has_too_much_open(self) -> bool:
@@ -53,7 +62,11 @@ class Run:
     def has_little_open(self) -> bool:
         return len(self.requests) < _OPEN_REQUESTS // 2 and self.open_bytes < _OPEN_BYTES // 2
 
-    def charge(self, seconds: float) -> float:
-        """Count what a large message cost the host; answers how long the guest has to wait for it."""
-        self.cost += seconds
-        return min(seconds * _WAIT_FACTOR, _LONGEST_WAIT) if self.cost > _FREE_SECONDS else 0.0
+    def end_slice(self, now: float) -> float:
+        """A slice has been served; the next one has as many requests as fit into the time. Answers how long it took."""
+        took = now - self.slice_begun
+        if took > 2 * _SLICE:
+            self.slice_length = max(1, self.slice_length // 2)
+        elif took < _SLICE:
+            self.slice_length = min(_MOST_IN_A_SLICE, 2 * self.slice_length)
+        return took

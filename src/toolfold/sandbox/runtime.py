@@ -75,7 +75,7 @@ def prepare(data_dir: Path) -> Runtime:
 
 
 def _sweep(runtimes: Path) -> None:
-    """Remove those of other versions that nobody has wanted for a long time, and what broken builds left."""
+    """Remove those of other versions that have not been used for a long time, and what broken builds left."""
     before = time.time() - _KEPT_SECONDS
     for folder in runtimes.iterdir():
         with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ def _relative(stdlib: Path) -> Path:
 
 
 def make_readable(root: Path) -> None:
-    """For the sandbox's user, whoever that will be and whatever this process's umask is."""
+    """For any user that the sandbox may have, whatever this process's umask is."""
     for folder, folders, files in os.walk(root):
         for path in (f"{folder}/{name}" for name in (*folders, *files)):
             if not os.path.islink(path):  # noqa: PTH114 - there are thousands of them

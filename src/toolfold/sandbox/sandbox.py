@@ -16,6 +16,7 @@ from typing import Any
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, ToolfoldError
 from toolfold.guards.context import Deadline
+from toolfold.sandbox.costs import Costs
 from toolfold.sandbox.frames import Done, FrameError, FrameReader, Message, ProgressReport, Ready, Request, encode
 from toolfold.sandbox.protocol import Cell, SessionHome
 from toolfold.sandbox.quota import Quota
@@ -25,14 +26,17 @@ from toolfold.sandbox.watch import Watch
 from toolfold.schema.large import LARGE
 
 _START_TIMEOUT = 20.0
-_LAST_BREATH = 0.25
+_EXIT_SECONDS = 0.25
+"""A guest that has closed its channel has so long to end by itself."""
 _UNREAD_REPLIES = 1024 * 1024
 """Bytes of replies that wait in the channel before no more are put there."""
-_SAID = 2000
+_ERROR_BYTES = 2000
+"""As much is kept of what a sandbox prints before it is ready."""
 _CHUNK = 1 << 16
 _SMALL_CHUNK = 1 << 13
 _MUCH = 32 * 1024 * 1024
 """Bytes of replies in one run after which memory is given back to the system."""
+_SHORTEST_PAUSE = 0.0005
 # A request that is answered without waiting is answered in the same breath, where Python can do that.
 _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 
@@ -56,7 +60,7 @@ class Sandbox(asyncio.BufferedProtocol):
         self._writable.set()
         self._second = 0.0
         self._messages = 0
-        self._said = b""
+        self._early_output = b""
         self._failure: ToolfoldError | None = None
         self._explaining: asyncio.Task[None] | None = None
         self.alive = True
@@ -94,6 +98,7 @@ class Sandbox(asyncio.BufferedProtocol):
         host: Host,
         limit: Deadline | float,
         replies: ReplyBudget | None = None,
+        costs: Costs | None = None,
         context: Mapping[str, str] | None = None,
     ) -> Done:
         """Run one program to its end. What goes wrong ends the sandbox and raises; the program's own error does not.
@@ -102,14 +107,13 @@ class Sandbox(asyncio.BufferedProtocol):
         what the program reads as `toolfold.context`.
         """
         deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
-        assert self.alive
         assert self._transport is not None
         await self._watch.wake()
         if not self.alive:
             if self._explaining is not None:
                 await self._explaining
             raise self._failure or SandboxDied("the sandbox has ended.")
-        run = self._run = Run(host, self._loop.create_future(), replies or ReplyBudget())
+        run = self._run = Run(host, self._loop.create_future(), replies or ReplyBudget(), costs or Costs())
         # Half of a character pair cannot be sent, and is no program anyway. Sent before it wakes: it wakes only once.
         order: dict[str, Any] = {"t": "run", "code": _sendable(code)}
         if context:
@@ -163,7 +167,7 @@ class Sandbox(asyncio.BufferedProtocol):
         self._cell.kill()
 
     def _detach(self) -> None:
-        """Hear nothing more from it."""
+        """Stop reading from it."""
         if self.alive:
             self.alive = False
             self._watch.stop()
@@ -186,8 +190,8 @@ class Sandbox(asyncio.BufferedProtocol):
                 raise FrameError("a message outside of a run")
             begun = self._loop.time()
             messages = self._reader.feed(self._incoming[:nbytes])
-            if messages and messages[0][1] > LARGE:
-                self._charge(self._loop.time() - begun)
+            if self._run is not None and messages and messages[0][1] > LARGE:
+                self._wait(self._run, self._run.costs.stalled(self._loop.time() - begun))
             self._count(len(messages))
             for message, size in messages:
                 self._on_message(message, size)
@@ -198,20 +202,25 @@ class Sandbox(asyncio.BufferedProtocol):
         except LimitExceeded as error:
             self._fail(error)
 
-    def _charge(self, seconds: float) -> None:
-        """What a guest costs everybody, that guest waits for: after its allowance it is read from more slowly."""
-        run = self._run
-        if run is None:
-            return
-        if wait := run.charge(seconds):
-            run.waits = True
-            self._hold_back(run)
-            self._loop.call_later(wait, self._waited, run)
+    def _wait(self, run: Run, seconds: float) -> None:
+        """What a guest costs everybody, that guest waits for: nothing is read from it meanwhile, and nothing begun."""
+        if seconds:
+            run.wait_until = max(run.wait_until, self._loop.time() + seconds)
+            if not run.waits:
+                run.waits = True
+                self._hold_back(run)
+                self._loop.call_at(run.wait_until, self._waited, run)
 
     def _waited(self, run: Run) -> None:
+        if not self.alive or self._run is not run:
+            return
+        if self._loop.time() < run.wait_until:
+            self._loop.call_at(run.wait_until, self._waited, run)
+            return
         run.waits = False
-        if self.alive and self._run is run:
-            self._hold_back(run)
+        self._hold_back(run)
+        if run.is_serving:
+            self._serve(run)
 
     def _count(self, messages: int) -> None:
         now = self._loop.time()
@@ -226,7 +235,7 @@ class Sandbox(asyncio.BufferedProtocol):
         run = self._run
         if isinstance(message, Ready):
             if self._ready.done():
-                raise FrameError("ready was said twice")
+                raise FrameError("a second ready message")
             self._ready.set_result(None)
         elif run is None or run.done.done():
             raise FrameError("a message outside of a run")
@@ -241,10 +250,42 @@ class Sandbox(asyncio.BufferedProtocol):
         if request.id in run.requests:
             raise FrameError(f"request {request.id} is open already")
         run.open_bytes += size
-        task = asyncio.Task(self._answer(run, request, size), loop=self._loop, **_EAGER)
-        if not task.done():
-            run.requests[request.id] = task
-            self._hold_back(run)
+        run.requests[request.id] = None
+        run.line.append((request, size))
+        self._hold_back(run)
+        if not run.is_serving:
+            run.is_serving = True
+            if not run.waits:
+                self._serve(run)
+
+    def _serve(self, run: Run) -> None:
+        """Begin the requests that are first in line: so many that others have their turn in between."""
+        if not self.alive or self._run is not run:
+            return
+        measured = self._loop.call_soon if not _EAGER else _now
+        measured(self._begin_slice, run)
+        for _ in range(min(run.slice_length, len(run.line))):
+            request, size = run.line.popleft()
+            task = asyncio.Task(self._answer(run, request, size), loop=self._loop, **_EAGER)
+            if not task.done():
+                run.requests[request.id] = task
+            if size > LARGE:
+                break
+        measured(self._end_slice, run)
+
+    def _begin_slice(self, run: Run) -> None:
+        run.slice_begun = self._loop.time()
+
+    def _end_slice(self, run: Run) -> None:
+        if not self.alive or self._run is not run:
+            return
+        took = run.end_slice(self._loop.time())
+        pause = run.costs.worked(took) if run.line else 0.0
+        self._wait(run, run.costs.stalled(took) or (pause if pause > _SHORTEST_PAUSE else 0.0))
+        if not run.line:
+            run.is_serving = False
+        elif not run.waits:
+            self._loop.call_soon(self._serve, run)
 
     def _hold_back(self, run: Run) -> None:
         """Read no further while too much is open, so that what a guest can make the host hold is bounded."""
@@ -259,7 +300,11 @@ class Sandbox(asyncio.BufferedProtocol):
 
     async def _answer(self, run: Run, request: Request, size: int) -> None:
         try:
-            data = encode(await self._reply(run, request))
+            reply = await self._reply(run, request)
+            begun = self._loop.time()
+            data = encode(reply)
+            if len(data) > LARGE:
+                self._wait(run, run.costs.answered(len(data), self._loop.time() - begun))
             async with run.replies.writing(len(data)):
                 await self._writable.wait()
                 if self.alive and self._transport is not None and self._run is run:
@@ -294,7 +339,7 @@ class Sandbox(asyncio.BufferedProtocol):
             self._fail(None)
 
     def _fail(self, error: ToolfoldError | None) -> None:
-        """The guest is gone or must go: end it, and tell whoever waits, once it is known how it ended."""
+        """The guest is gone or must go: end it, and fail what waits for it once it is known how it ended."""
         if not self.alive:
             return
         self._detach()
@@ -307,7 +352,7 @@ class Sandbox(asyncio.BufferedProtocol):
             if error is None:
                 # It closed the channel by itself: most likely it is ending, and how it ends is worth knowing.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LAST_BREATH):
+                    async with asyncio.timeout(_EXIT_SECONDS):
                         await self._cell.wait()
             self._cell.kill()
             ending = await self._cell.wait()
@@ -315,7 +360,7 @@ class Sandbox(asyncio.BufferedProtocol):
             ending = str(failure)
         broken = self._watch.exceeded()
         if not waiting.done():
-            waiting.set_exception(error or broken or _died(ending, self._said.decode(errors="replace")))
+            waiting.set_exception(error or broken or _died(ending, self._early_output.decode(errors="replace")))
 
     # What the program prints
 
@@ -335,7 +380,7 @@ class Sandbox(asyncio.BufferedProtocol):
         run = self._run
         if run is None:
             if not self._ready.done():
-                self._said = (self._said + data)[-_SAID:]
+                self._early_output = (self._early_output + data)[-_ERROR_BYTES:]
             return
         run.printed += len(data)
         if run.printed > self._settings.output:
@@ -361,16 +406,20 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _died(ending: str, said: str) -> SandboxDied:
-    if said:
-        return SandboxDied(f"The sandbox did not start ({ending}): {said.strip()}")
+def _died(ending: str, early_output: str) -> SandboxDied:
+    if early_output:
+        return SandboxDied(f"The sandbox did not start ({ending}): {early_output.strip()}")
     hint = "Perhaps it recursed too deeply." if "SIGSEGV" in ending else ""
     return SandboxDied(f"The program ended its interpreter ({ending}).", hint=hint)
 
 
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+def _now(work: Callable[[Run], None], run: Run) -> None:
+    work(run)
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None] | None]) -> None:
     """Requests end with the program: nothing is called on its behalf afterwards."""
-    pending = [task for task in tasks if not task.done()]
+    pending = [task for task in tasks if task is not None and not task.done()]
     for task in pending:
         task.cancel()
     if pending:

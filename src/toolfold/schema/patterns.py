@@ -19,6 +19,8 @@ from toolfold.schema.look_alikes import folded
 _LONGEST_TEXT = 100_000
 _MOST_VALUES = 10_000
 """What is larger than these is not looked at, and matches loosely."""
+_MOST_TARGETS = 4_096
+_LONGEST_KEPT = 500
 _UNQUOTED = 3
 """How often a text is freed of percent-encoding."""
 _TRUE = frozenset({"true", "1", "yes", "on", "y", "t"})
@@ -117,6 +119,8 @@ class TargetPattern:
     def __init__(self, pattern: str) -> None:
         kind, colon, rest = pattern.partition(":")
         self._everything = pattern == "*"
+        self._known: dict[tuple[str, str, str], Match] = {}
+        """Programs call the same few targets again and again."""
         self._kind = kind if colon and kind in {"resource", "prompt"} else "tool"
         text, separator = (pattern, ".") if self._kind == "tool" else (rest, ":")
         read = _read_value if self._kind == "resource" else read_name
@@ -128,6 +132,17 @@ class TargetPattern:
         ]
 
     def match(self, kind: str, server: str, name: str) -> Match:
+        target = (kind, server, name)
+        found = self._known.get(target)
+        if found is None:
+            found = self._match(kind, server, name)
+            if len(name) <= _LONGEST_KEPT:
+                if len(self._known) >= _MOST_TARGETS:
+                    self._known.clear()
+                self._known[target] = found
+        return found
+
+    def _match(self, kind: str, server: str, name: str) -> Match:
         if self._everything:
             return EXACT
         if kind == self._kind:

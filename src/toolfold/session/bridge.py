@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import re
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
@@ -19,6 +22,7 @@ from toolfold.guards.chain import Chain
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import CallKind, Progress, ToolCall
 from toolfold.guards.record import Record
+from toolfold.sandbox.costs import Costs, Neighbours
 from toolfold.sandbox.frames import Call, CallNamed, Following, Prompt, Request, Resource, Search
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
@@ -42,6 +46,7 @@ class World:
     fleet: Fleet
     validators: Validators
     chain: Chain
+    neighbours: Neighbours = field(default_factory=Neighbours)
 
 
 class Bridge:
@@ -52,11 +57,12 @@ class Bridge:
         self._run = run
         self._record = Record()
         self.replies = ReplyBudget()
+        who = f"{run.caller}\0{run.session or run.id}"
+        self.costs = Costs(world.neighbours, who, comes_back=run.session is not None)
         self._proceed = world.chain.for_run(self._upstream, self._record, self.replies)
         self._scope = world.chain.scope(run.caller)
         self._output = output
         self._numbers = itertools.count(1)
-        # What costs the host processor time is done for each run one after the other, and never in the loop's thread.
         self._thinking = asyncio.Lock()
 
     @property
@@ -64,6 +70,7 @@ class Bridge:
         return self._record.calls
 
     async def answer(self, request: Request) -> Any:
+        self.costs.go_on()
         match request:
             case Call(server=server, tool=name, arguments=arguments, line=line):
                 tool = self._world.catalog.catalog.tool(server, name) or await self._find(f"{server}.{name}")
@@ -74,7 +81,7 @@ class Bridge:
                 return {**answer, "server": tool.server, "tool": tool.name}
             case Search(query=query, detail=detail, limit=limit, server=server):
                 level = cast("Detail", detail)
-                async with self._thinking, self.replies.fetching():
+                async with self._thought(), self.replies.fetching():
                     found = await self._world.catalog.search(
                         query, detail=level, limit=limit, server=server or None, scope=self._scope
                     )
@@ -92,8 +99,18 @@ class Bridge:
 
     async def _find(self, written: str) -> ToolDefinition:
         """A name that is not one: most likely the nearest names are wanted."""
-        async with self._thinking:
+        async with self._thought():
             return await self._world.catalog.find(written, self._scope)
+
+    @contextlib.asynccontextmanager
+    async def _thought(self) -> AsyncGenerator[None]:
+        """What costs the host processor time is done for each run one after the other, and leaves time to others."""
+        async with self._thinking:
+            begun = time.perf_counter()
+            try:
+                yield
+            finally:
+                await asyncio.sleep(self.costs.worked(time.perf_counter() - begun))
 
     def printed(self, data: bytes) -> None:
         self._output.add(data)
@@ -130,7 +147,9 @@ class Bridge:
             answer["wrapped"] = True
         if blobs or self._may_hold_media(tool, result.structured):
             answer["media"] = True
-        warning = self._mismatch(tool, result.structured) if tool.output_schema else None
+        # Tokens are texts, whatever the schema says of the values that they stand for.
+        has_tokens = self._run.privacy is not None and self._run.privacy.program_sees_tokens
+        warning = self._mismatch(tool, result.structured) if tool.output_schema and not has_tokens else None
         if warning:
             answer["warning"] = warning
         return answer

@@ -9,6 +9,10 @@ import re
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolfold.privacy.stream import StreamTokeniser
 
 OUTPUTS = "outputs"
 OUTPUT_NAME = re.compile(r"[0-9a-f]{6}-\d+\.txt")
@@ -20,16 +24,22 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class OutputRecorder:
     """Collects bytes as they come. Nothing is kept twice; over the budget they go to a file in the workspace.
 
-    `workspace` is asked for only then.
+    `workspace` is asked for only then. `private` takes personal values out of what is printed.
     """
 
     def __init__(
-        self, workspace: Callable[[], Path], name: str, budget: int, on_text: Callable[[str], None] | None
+        self,
+        workspace: Callable[[], Path],
+        name: str,
+        budget: int,
+        on_text: Callable[[str], None] | None,
+        private: StreamTokeniser | None = None,
     ) -> None:
         self._workspace = workspace
         self._name = name
         self._budget = budget
         self._on_text = on_text
+        self._private = private
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pieces: list[str] = []
         self._length = 0
@@ -40,7 +50,8 @@ class OutputRecorder:
         self._failed = ""
 
     def add(self, data: bytes) -> None:
-        self._take(self._decoder.decode(data))
+        text = self._decoder.decode(data)
+        self._take(text if self._private is None else self._private.feed(text))
 
     def _take(self, text: str) -> None:
         if not text:
@@ -54,7 +65,8 @@ class OutputRecorder:
 
     def finish(self, tail: str = "") -> tuple[str, str | None]:
         """The text for the model, and the file with all of it when that text was cut. `tail` is shown last."""
-        self._take(self._decoder.decode(b"", final=True))
+        text = self._decoder.decode(b"", final=True)
+        self._take(text if self._private is None else self._private.feed(text) + self._private.end())
         if tail:
             joined = "".join(self._pieces[-1:])
             self._take(tail if not joined or joined.endswith("\n") else f"\n{tail}")

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -188,7 +189,7 @@ class Sessions:
             gone, session.lost = session.lost, ""
             text = f"{result.error}\n{gone}" if gone else str(result.error)
             result = msgspec.structs.replace(result, error=msgspec.structs.replace(result.error, text=text))
-        return msgspec.structs.replace(result, notice=notice, session=_shown(session.name))
+        return msgspec.structs.replace(result, notice=notice, session=run.shown_session)
 
     async def _admit(self, session: _Session) -> Sandbox:
         """A sandbox in the session's own home, within the number that may live at once."""
@@ -248,19 +249,29 @@ class Sessions:
         def on_text(text: str) -> None:
             run.emit(Output(text))
 
-        output = OutputRecorder(workspace, name, self._settings.output_chars, on_text if run.on_event else None)
+        output = OutputRecorder(
+            workspace,
+            name,
+            self._settings.output_chars,
+            on_text if run.on_event else None,
+            run.privacy.stream() if run.privacy is not None else None,
+        )
         bridge = self._make_bridge(run, output)
         begun = time.perf_counter()
         done: Done | None = None
         error: RunError | None = None
         try:
-            done = await sandbox.run(code, bridge, run.deadline, bridge.replies, run.values)
+            done = await sandbox.run(code, bridge, run.deadline, bridge.replies, bridge.costs, run.values)
             if done.error:
                 error = _program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
             error = RunError.of(problem)
+        finally:
+            bridge.costs.end()
         shown = done.shown if done is not None else ""
         value = done.value if done is not None else None
+        if run.privacy is not None:
+            shown = await run.privacy.work(partial(run.privacy.tokenise, shown), is_small=len(shown) < 4096)
         text, file = output.finish(shown)
         result = RunResult(
             success=error is None,
@@ -352,11 +363,6 @@ def _not_started(run: RunContext, reason: str) -> str:
 def _owner(caller: str) -> str:
     """The person at this machine owns what is ready beforehand."""
     return "" if caller == LOCAL_CALLER else caller
-
-
-def _shown(session: str | None) -> str | None:
-    """Inner names are not for people or models."""
-    return None if session is None or session.startswith("@") else session
 
 
 def _renamed(result: RunResult, session: str) -> RunResult:

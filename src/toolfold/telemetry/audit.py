@@ -13,6 +13,7 @@ import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +29,8 @@ FILE = "audit.db"
 _BUSY_TIMEOUT = 10.0
 """Seconds that a transaction waits for another gateway's."""
 _MOST_AT_ONCE = 1000
+_SOON = 0.02
+"""Seconds until a record is stored that is not waited for."""
 _RETENTION_INTERVAL = 600.0
 _DROPPED_AT_ONCE = 10_000
 """Records that one transaction drops; other gateways write between two of them."""
@@ -50,18 +53,24 @@ class AuditLog:
 
     def __init__(self, data_dir: Path, settings: AuditSettings, retention: RetentionSettings) -> None:
         self.path = data_dir / FILE
-        self._settings = settings
-        self._retention = retention
-        self._queue: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
+        self._writer = _Writer(self.path, settings, retention)
         self._thread: threading.Thread | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def append(self, record: Record) -> None:
         """Return when `record`, and every one added before it, is stored. Raises `AuditUnavailable`: it is not."""
         await self._put(encode(record))
 
     def add(self, record: Record) -> None:
-        """Store `record` soon, after all that were added before it."""
-        self._started().put(_Pending(encode(record)))
+        """Store `record` soon, after all that were added before it, and mostly together with the next one."""
+        self._writer.pending.append(_Pending(encode(record)))
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._wake()
+            return
+        if self._timer is None:
+            self._timer = loop.call_later(_SOON, self._wake)
 
     async def flush(self) -> None:
         """Return when everything added so far is stored; raises `AuditUnavailable`."""
@@ -69,20 +78,25 @@ class AuditLog:
 
     async def _put(self, body: bytes | None) -> None:
         written = asyncio.get_running_loop().create_future()
-        self._started().put(_Pending(body, written))
+        self._writer.pending.append(_Pending(body, written))
+        self._wake()
         await written
 
-    def _started(self) -> queue.SimpleQueue[_Pending | None]:
+    def _wake(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._thread is None:
-            writer = _Writer(self.path, self._settings, self._retention, self._queue)
-            self._thread = threading.Thread(target=writer.run, name="audit", daemon=True)
+            self._thread = threading.Thread(target=self._writer.run, name="audit", daemon=True)
             self._thread.start()
-        return self._queue
+        self._writer.wake.put(True)
 
     def close(self) -> None:
         """Store what was added, and end. Bounded."""
+        if self._writer.pending and self._thread is None:
+            self._wake()
         if self._thread is not None:
-            self._queue.put(None)
+            self._writer.wake.put(False)
             self._thread.join(_CLOSING_TIMEOUT)
             self._thread = None
 
@@ -90,17 +104,14 @@ class AuditLog:
 class _Writer:
     """Everything that the writing thread does."""
 
-    def __init__(
-        self,
-        path: Path,
-        settings: AuditSettings,
-        retention: RetentionSettings,
-        records: queue.SimpleQueue[_Pending | None],
-    ) -> None:
+    def __init__(self, path: Path, settings: AuditSettings, retention: RetentionSettings) -> None:
+        self.pending: deque[_Pending] = deque()
+        """What is to be written, in this order."""
+        self.wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """Says that something waits, or with False that nothing more will come."""
         self._path = path
         self._settings = settings
         self._retention = retention
-        self._queue = records
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
         self._last = Head(0, GENESIS)
@@ -110,33 +121,24 @@ class _Writer:
         self._retain_at = 0.0
 
     def run(self) -> None:
-        kept: list[_Pending] = []
         going_on = True
-        while going_on or kept:
-            batch = [*kept, *self._next()] if going_on else kept
-            going_on = going_on and None not in batch
-            pending = [each for each in batch if each is not None]
-            error = self._attempt(lambda pending=pending: self._write(pending))
-            _resolve(pending, error)
-            # A record without a future is about something that has happened: it waits for a better moment.
-            kept = [each for each in pending if each.written is None] if error is not None else []
-            if error is None:
+        while going_on:
+            going_on = self.wake.get()
+            while self.pending:
+                batch = [self.pending.popleft() for _ in range(min(len(self.pending), _MOST_AT_ONCE))]
+                error = self._attempt(lambda batch=batch: self._write(batch))
+                _resolve(batch, error)
+                if error is not None:
+                    # A record without a future is about something that has happened: it waits for a better moment.
+                    self.pending.extendleft(each for each in reversed(batch) if each.written is None)
+                    break
                 problem = self._attempt(self._maintain)
                 if problem is not None:
                     _log.warning("audit: %s", problem)
-            elif not going_on:
-                _log.error("audit: %d records could not be stored: %s", len(kept), error)
-                break
+        if self.pending:
+            _log.error("audit: %d records could not be stored in %s", len(self.pending), self._path)
         self._attempt(self._tell_head)
         self._disconnect()
-
-    def _next(self) -> list[_Pending | None]:
-        """What is waiting, after waiting for the first."""
-        found = [self._queue.get()]
-        with contextlib.suppress(queue.Empty):
-            while found[-1] is not None and len(found) < _MOST_AT_ONCE:
-                found.append(self._queue.get_nowait())
-        return found
 
     def _attempt(self, work: Callable[[], None]) -> Exception | None:
         try:
@@ -161,8 +163,10 @@ class _Writer:
 
     def _is_cut(self, connection: sqlite3.Connection, head: Head) -> bool:
         """Whether what this gateway wrote last is gone, other than by retention, or is not what it wrote."""
+        if head.seq <= self._last.seq:
+            return head != self._last
         found = connection.execute("SELECT hash FROM records WHERE seq = ?", (self._last.seq,)).fetchone()
-        return head.seq < self._last.seq or (found is not None and found[0] != self._last.hash)
+        return found is not None and found[0] != self._last.hash
 
     @contextlib.contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:

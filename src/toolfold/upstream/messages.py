@@ -186,7 +186,8 @@ def _decode_large(line: bytes) -> Any:
             key: value if key == "structuredContent" else msgspec.json.decode(value)
             for key, value in answer.result.items()
         }
-        if "structuredContent" in result and bytes(result["structuredContent"]) == b"null":
+        structured = result.get("structuredContent")
+        if structured is not None and len(memoryview(structured)) == 4 and bytes(structured) == b"null":
             result["structuredContent"] = None
         return {"jsonrpc": answer.jsonrpc, "id": answer.id, "result": result}
 

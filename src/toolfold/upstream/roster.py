@@ -163,16 +163,20 @@ class Roster:
             async with asyncio.timeout(timeout):
                 await asyncio.gather(*(server.attempt_ended.wait() for server in pending))
 
-    async def refresh(self, servers: Iterable[str] | None = None) -> dict[str, ServerState]:
+    async def refresh(
+        self, servers: Iterable[str] | None = None, *, keep_asking: bool = True
+    ) -> dict[str, ServerState]:
         """Ask these servers (or all) once for what they offer now, side by side, also those that were listed before.
 
-        The `error` of a state that is returned is the one of this attempt.
+        The `error` of a state that is returned is the one of this attempt. A server that fails is asked again in the
+        background, unless `keep_asking` is false.
         """
         named = self._named(self._servers if servers is None else servers)
         for server in named:
             server.pause_is_over.set()
-        unlisted = [server.attempt_ended.wait() for server in named if self._begin(server)]
-        await asyncio.gather(*unlisted, *(self._ask(server) for server in named if server.listed and not self._closed))
+        asked = [server for server in named if (server.listed or not keep_asking) and not self._closed]
+        unlisted = [server.attempt_ended.wait() for server in named if server not in asked and self._begin(server)]
+        await asyncio.gather(*unlisted, *(self._ask(server) for server in asked))
         return {server.name: self._state(server) for server in named}
 
     def used(self, server: str) -> None:

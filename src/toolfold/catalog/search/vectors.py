@@ -145,7 +145,7 @@ class Vectors:
         """Every entry's cosine to every query; in a large catalog exact only where `hints` or a rough look are high."""
         if self._whole:
             return _products(self._compared, queries)
-        short = np.ascontiguousarray(queries[:, :_PREFIX])
+        short = queries[:, :_PREFIX].copy()
         _normalize(short)
         rough = _products(self._compared, short)
         for query, hint, estimate in zip(queries, hints, rough, strict=True):

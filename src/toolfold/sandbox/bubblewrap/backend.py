@@ -70,7 +70,7 @@ class Bubblewrap:
             theirs.close()
             for descriptor in (output_write, *given[1:]):
                 os.close(descriptor)
-        cell = BubblewrapCell(process, ours, output_read, status_read, self._settings)
+        cell = BubblewrapCell(process, os.pidfd_open(process.pid), ours, output_read, status_read, self._settings)
         try:
             await cell.enclose(self._cgroups)
             # bwrap waits for its arguments, so it has started nothing that could be outside of the group.

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
-from toolfold.sandbox.exits import in_words, readable
+from toolfold.sandbox.exits import in_words, readable, uninterrupted
 from toolfold.sandbox.processes import PIPES_PER_PROCESS, Hoards, Processes, Sleep
 from toolfold.sandbox.walls import cgroup
 
@@ -39,6 +39,7 @@ class BubblewrapCell:
     def __init__(
         self,
         process: Handle,
+        pidfd: int,
         channel: socket.socket,
         output: int,
         status: int,
@@ -49,7 +50,7 @@ class BubblewrapCell:
         self._process = process
         self._status = status
         self._settings = settings
-        self._pidfd = os.pidfd_open(process.pid)
+        self._pidfd = pidfd
         self._first: tuple[int, int] | None = None
         self._ended: asyncio.Task[str] | None = None
         self._gone = False
@@ -79,11 +80,15 @@ class BubblewrapCell:
 
         try:
             # The kernel may take milliseconds to move a process.
-            self._group = await asyncio.to_thread(enter)
+            entering = asyncio.get_running_loop().run_in_executor(None, enter)
+            self._group = await uninterrupted(entering, on_cancel=self._belongs_to)
         except OSError as error:
             message = f"the sandbox's limits could not be set: {error}."
             raise SandboxUnavailable(message, hint="Is /sys/fs/cgroup still writable?") from error
         self._held = cgroups.holds
+
+    def _belongs_to(self, group: cgroup.Cgroup) -> None:
+        self._group = group
 
     def kill(self) -> None:
         if self._process.returncode is None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
-from toolfold.sandbox.processes import no_core
+from toolfold.sandbox.bubblewrap.process import BwrapProcess
 from toolfold.sandbox.protocol import GUEST_HOME
 from toolfold.sandbox.runtime import DEVICES, Runtime, make_readable
 from toolfold.sandbox.walls import cgroup, identity, seccomp
@@ -80,7 +80,7 @@ class Launcher:
 
     async def start(
         self, command: list[str], api: Path, folders: Sequence[Path], output: int, given: Sequence[int], owner: int
-    ) -> tuple[subprocess.Popen[bytes], dict[Path, str]]:
+    ) -> tuple[BwrapProcess, dict[Path, str]]:
         """Start bwrap with descriptors `given`; answers it, and the names by which it reaches what it will mount.
 
         `folders` are what will be mounted beside the runtime and the API tree. `owner` is the user to be, where
@@ -91,15 +91,7 @@ class Launcher:
             # Whatever this process's umask was when the tree was written.
             await asyncio.to_thread(_let_read, api)
             return await self.users.start(owner, self._bwrap, command, paths, output, given)
-        with no_core():
-            process = subprocess.Popen(
-                [str(self._bwrap), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=given,
-                env={},
-            )
+        process = BwrapProcess([str(self._bwrap), *command], output, given)
         return process, {path: str(path) for path in paths}
 
     def program(self, module: str, options: Mapping[str, Any]) -> list[str]:

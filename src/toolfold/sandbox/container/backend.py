@@ -82,15 +82,15 @@ class Container:
         self._home = home
         self._lease = lease
         self._packages = tuple(packages)
-        self._spare = identity.own_spare_ids() if engine.needs_nobody else None
-        if engine.needs_nobody and self._spare is None:
+        self._spare = identity.own_spare_ids() if engine.needs_spare_user else None
+        if engine.needs_spare_user and self._spare is None:
             raise SandboxUnavailable("there is no user id to spare that could own the container's processes.")
         machines = ("x86_64", "aarch64")
         self._filters = {name: base64.b64encode(seccomp.compile_filter(name)).decode() for name in machines}
 
     @property
     def label(self) -> str:
-        """On all containers of this data directory, whoever started them."""
+        """On all containers of this data directory, from whichever process."""
         return self._lease.label
 
     @property
@@ -110,12 +110,12 @@ class Container:
         for path in (home.path, api, *self._packages):
             if ":" in str(path):
                 raise SandboxUnavailable(f"an engine cannot mount {path}: its name has a colon.")
-        nobody = await asyncio.to_thread(identity.take, home, *self._spare) if self._spare is not None else None
+        spare_user = await asyncio.to_thread(identity.take, home, *self._spare) if self._spare is not None else None
         name = self._lease.name()
         ours, theirs = socket.socketpair()
         try:
             process = subprocess.Popen(
-                [self._engine.command, *self.command(name, home, api, nobody)],
+                [self._engine.command, *self.command(name, home, api, spare_user)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -128,7 +128,7 @@ class Container:
             raise SandboxUnavailable(f"{self._engine.name} could not be started: {error}.") from error
         return ContainerCell(self._engine, name, self._settings, process, ours, theirs)
 
-    def command(self, name: str, home: SessionHome, api: Path, nobody: int | None) -> list[str]:
+    def command(self, name: str, home: SessionHome, api: Path, spare_user: int | None) -> list[str]:
         """The engine's arguments for one container."""
         settings = self._settings
         memory = str(settings.memory + _OWN_MEMORY)
@@ -146,7 +146,7 @@ class Container:
             "none",
         ]
         command += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
-        command += self._engine.user(nobody)
+        command += self._engine.user(spare_user)
         command += ["--memory", memory, "--memory-swap", memory, "--cpus", f"{settings.cpu:g}"]
         command += ["--pids-limit", str(settings.processes + _OWN_PROCESSES)]
         command += [

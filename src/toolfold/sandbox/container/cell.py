@@ -28,7 +28,7 @@ _OUTPUT, _CHANNEL, _OUT_OF_MEMORY = b"o", b"c", b"m"
 _MAX_RECORD = 1 << 20
 _ENGINE_FAILED = (125, 126, 127)
 """Exit codes with which an engine says that the container did not start."""
-_SAID = 4096
+_ERROR_BYTES = 4096
 _GOES_BY_ITSELF = 1.0
 _MUST_BE_GONE = 30.0
 _KILLED = 128 + signal.SIGKILL
@@ -54,7 +54,7 @@ class ContainerCell:
         self._inner = inner
         self._output, self._printed = socket.socketpair()
         self.output = self._output.fileno()
-        self._said = b""
+        self._error_output = b""
         self._started = False
         self._killed = asyncio.Event()
         self._ended: asyncio.Task[str] | None = None
@@ -68,7 +68,7 @@ class ContainerCell:
     def kill(self) -> None:
         if not self._killed.is_set():
             self._killed.set()
-            # Whoever waits for home in one of them waits for nobody.
+            # This ends every wait for one of them.
             for end in (self._inner, self._printed):
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
@@ -82,7 +82,7 @@ class ContainerCell:
         try:
             await self._gone()
             if not self._killed.is_set():
-                # What it said last may still be on its way to us.
+                # Its last output may still be on its way to us.
                 await asyncio.wait(self._tasks, timeout=1)
         finally:
             for task in self._tasks:
@@ -94,11 +94,11 @@ class ContainerCell:
         return self._ending(self._process.returncode or 0)
 
     def _ending(self, code: int) -> str:
-        said = self._said.decode(errors="replace").strip()
-        if said and (code in _ENGINE_FAILED or not self._started):
-            return f"{self._engine.name} said: {said[-400:]}"
+        output = self._error_output.decode(errors="replace").strip()
+        if output and (code in _ENGINE_FAILED or not self._started):
+            return f"{self._engine.name} failed: {output[-400:]}"
         if code == _KILLED and not self._killed.is_set():
-            # The kernel took our first process when it looked for memory: nobody else kills it.
+            # The kernel took our first process when it looked for memory: nothing else kills it.
             self._broken = self._broken or self._too_much_memory()
         return in_words(code)
 
@@ -152,7 +152,7 @@ class ContainerCell:
             pass
         finally:
             pipe.close()
-        # Whatever it was, nothing more will come: whoever reads the channel learns it here.
+        # Whatever it was, nothing more will come: the reader of the channel learns it here.
         self._printed.close()
         with contextlib.suppress(OSError):
             self._inner.shutdown(socket.SHUT_RDWR)
@@ -165,7 +165,7 @@ class ContainerCell:
             await _send(self._inner, data)
         elif kind == _OUTPUT:
             if not self._started:
-                self._said = (self._said + data)[-_SAID:]
+                self._error_output = (self._error_output + data)[-_ERROR_BYTES:]
             await _send(self._printed, data)
         elif kind == _OUT_OF_MEMORY:
             self._broken = self._broken or self._too_much_memory()
@@ -176,15 +176,15 @@ class ContainerCell:
         """The engine's own words, for when the container did not start."""
         stream, pipe = await _reading(self._process.stderr)
         try:
-            while data := await stream.read(_SAID):
-                self._said = (self._said + data)[-_SAID:]
+            while data := await stream.read(_ERROR_BYTES):
+                self._error_output = (self._error_output + data)[-_ERROR_BYTES:]
         finally:
             pipe.close()
 
     # Supervision: where the container's processes are processes of this machine
 
     def _find_processes(self) -> None:
-        """Called when the guest has said its first word, and no program has run yet."""
+        """Called when the first bytes of the guest have arrived, and no program has run yet."""
         first = _first_process(self._name)
         if first is not None:
             self._processes = Processes(first, ())

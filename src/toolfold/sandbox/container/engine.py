@@ -17,7 +17,7 @@ from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.processes import NO_CORE
 
 _SECONDS = 30.0
-_SAID = 400
+_ERROR_CHARS = 400
 _NPROC = 32768
 
 Name = Literal["podman", "docker"]
@@ -42,19 +42,19 @@ class ContainerEngine:
         return f"{self.name} {self.version}{' (rootless)' if self.rootless else ''}"
 
     @property
-    def needs_nobody(self) -> bool:
-        """Whether a container's processes would be root on the host if nobody else was named."""
+    def needs_spare_user(self) -> bool:
+        """Whether a container's processes would be root on the host if no user was named."""
         return os.geteuid() == 0 and not self.rootless
 
-    def user(self, nobody: int | None) -> list[str]:
-        """Options that make a container's processes a user who may write to our folders and is otherwise nobody.
+    def user(self, spare_user: int | None) -> list[str]:
+        """Options that make a container's processes a user who may write to our folders and has no other rights.
 
         Rootless engines map that user in a user namespace; elsewhere it is `nobody` when we are root, or ourselves.
         """
         own = f"{os.geteuid()}:{os.getegid()}"
         if self.rootless:
             return ["--userns=keep-id", "--user", own] if self.name == "podman" else ["--user", "0:0"]
-        who = own if nobody is None else f"{nobody}:{nobody}"
+        who = own if spare_user is None else f"{spare_user}:{spare_user}"
         return [*(["--userns=host"] if self.remapped else []), "--user", who]
 
     @property
@@ -128,7 +128,7 @@ def _docker(command: str, told: str) -> ContainerEngine:
     info = msgspec.json.decode(told, type=_DockerInfo)
     if not info.server_version:
         problem = "; ".join(info.server_errors or ()) or "its daemon does not answer"
-        raise SandboxUnavailable(f"docker is installed, but {problem[:_SAID]}.")
+        raise SandboxUnavailable(f"docker is installed, but {problem[:_ERROR_CHARS]}.")
     options = info.security_options or []
     rootless = any(option.startswith("name=rootless") for option in options)
     remapped = any(option.startswith("name=userns") for option in options)
@@ -162,8 +162,8 @@ async def _run(name: str, command: str, *arguments: str, seconds: float, source:
                 process.kill()
             await process.wait()
     if process.returncode != 0:
-        said = err.decode(errors="replace").strip() or f"exit code {process.returncode}"
-        raise SandboxUnavailable(f"`{name} {arguments[0]}` failed: {said[:_SAID]}")
+        output = err.decode(errors="replace").strip() or f"exit code {process.returncode}"
+        raise SandboxUnavailable(f"`{name} {arguments[0]}` failed: {output[:_ERROR_CHARS]}")
     return out.decode(errors="replace")
 
 

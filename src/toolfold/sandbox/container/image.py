@@ -28,7 +28,7 @@ _FLAGS = ("-I", "-B", "-X", "utf8")
 
 @dataclass(frozen=True)
 class Image:
-    """`id` is the image's own, which unlike its name nobody can point elsewhere later."""
+    """`id` is the image's own, which unlike its name cannot be moved to another image later."""
 
     id: str
     python: tuple[str, ...]
@@ -95,7 +95,7 @@ async def _find_id(engine: ContainerEngine, name: str) -> str | None:
 
 
 def _pack(root: Path, target: int) -> None:
-    """A tar of the folder, owned by nobody in particular and readable by whoever runs inside."""
+    """A tar of the folder, owned by no particular user and readable by every user inside."""
 
     def readable(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.uid = member.gid = 0

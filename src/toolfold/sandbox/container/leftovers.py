@@ -38,7 +38,7 @@ class Lease:
         return f"{_PREFIX}-{self._instance}-{next(self._numbers)}"
 
     def abandoned(self, containers: Iterable[str]) -> list[str]:
-        """Those whose process is gone. Locks that nobody holds are removed."""
+        """Those whose process is gone. Locks that are not held are removed."""
         alive = {path.stem for path in self._home.glob("*.lock") if self._is_held(path)}
         return [name for name in containers if name.removeprefix(f"{_PREFIX}-").rpartition("-")[0] not in alive]
 

@@ -162,7 +162,7 @@ class MontyCell:
         return in_words(code)
 
     async def _alone(self) -> None:
-        """Wait until nothing of the group is left but, perhaps, dead processes that nobody has reaped yet."""
+        """Wait until nothing of the group is left but, perhaps, dead processes that have not been reaped yet."""
         group = self._process.pid
         deadline = asyncio.get_running_loop().time() + _GONE_WITHIN
         while asyncio.get_running_loop().time() < deadline:

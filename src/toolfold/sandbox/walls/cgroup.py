@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,15 +95,15 @@ class Cgroups:
         return Cgroup(made)
 
     def sweep(self) -> int:
-        """Remove the groups of processes that were killed; how many there were."""
+        """Remove the groups of hosts that were killed, and end what is left in them; how many there were."""
         removed = 0
         for hierarchy in self._hierarchies:
             for path in hierarchy.base.glob(f"{_PREFIX}*"):
                 with contextlib.suppress(OSError, ValueError):
                     _, pid, born, *_ = path.name.split("-")
                     if _born(int(pid)) != born and time.time() - path.stat().st_mtime > _OLD:
-                        path.rmdir()
-                        removed += 1
+                        _end_members(path)
+                        removed += _remove([path])
         return removed
 
 
@@ -178,6 +179,12 @@ class Cgroup:
             os.close(self._events)
             self._events = None
         return _remove(self._paths)
+
+
+def _end_members(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        for pid in (path / "cgroup.procs").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def _remove(paths: list[Path]) -> bool:

@@ -14,13 +14,13 @@ import asyncio
 import ctypes
 import os
 import secrets
-import subprocess
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from toolfold.sandbox.processes import no_core
+from toolfold.sandbox.bubblewrap.process import BwrapProcess
+from toolfold.sandbox.exits import uninterrupted
 from toolfold.sandbox.protocol import SessionHome
 
 _WANTED = 65536
@@ -59,30 +59,23 @@ class SpareUsers:
 
     async def start(
         self, owner: int, bwrap: Path, arguments: list[str], paths: Iterable[Path], output: int, given: Sequence[int]
-    ) -> tuple[subprocess.Popen[bytes], dict[Path, str]]:
+    ) -> tuple[BwrapProcess, dict[Path, str]]:
         """Start bwrap as `owner`; answers the process, and for each of `paths` the name by which it reaches it.
 
         A process is tied to the life of the thread that started it, which is why there is one thread for all.
         """
 
-        def launch() -> tuple[subprocess.Popen[bytes], dict[Path, str]]:
+        def launch() -> tuple[BwrapProcess, dict[Path, str]]:
             names = {path: self._names.reachable(path) for path in paths}
-            with no_core():
-                process = subprocess.Popen(
-                    [self._names.reachable_program(bwrap), *arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=given,
-                    env={},
-                    cwd="/",
-                    user=owner,
-                    group=owner,
-                    extra_groups=[],
-                )
-            return process, names
+            command = [self._names.reachable_program(bwrap), *arguments]
+            return BwrapProcess(command, output, given, cwd="/", user=owner, group=owner, extra_groups=[]), names
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, launch)
+        def end(started: tuple[BwrapProcess, dict[Path, str]]) -> None:
+            started[0].kill()
+            started[0].wait()
+
+        # The descriptors must stay open until the thread has used them.
+        return await uninterrupted(asyncio.get_running_loop().run_in_executor(self._thread, launch), on_cancel=end)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False)
@@ -181,7 +174,7 @@ def own_spare_ids() -> tuple[int, int] | None:
 
 
 def spare_ids(users: str, groups: str) -> tuple[int, int] | None:
-    """A range (first, count) that exists for users and groups alike, here, and that nobody uses."""
+    """A range (first, count) that exists for users and groups alike, here, and that is not in use."""
     for first, count in _extents(users):
         if first <= _HIGH and first + count >= _HIGH + _WANTED and _covers(groups, _HIGH, _WANTED):
             return _HIGH, _WANTED

@@ -2,7 +2,7 @@
 
 Three answers exist. A call that is listed is **allowed**, some only with harmless arguments. A call that is known and
 refused gets an **errno** that programs understand (EPERM, or one with a meaning, such as "network is unreachable").
-A call that nobody listed does not exist: **ENOSYS**, so that libc takes its older way. Only calls of a foreign
+A call that is not listed does not exist: **ENOSYS**, so that libc takes its older way. Only calls of a foreign
 architecture (32-bit and x32 calls on x86-64) **kill** the process: no compiler makes those by accident.
 
 Every group of calls says why it is there. `tests/hostile` shows what the refused ones would do.
@@ -115,7 +115,7 @@ connect bind listen accept accept4
 sendmsg sendmmsg recvmsg recvmmsg
 """,
     _NOT_SUPPORTED: """
-# Disk space that was never written outruns whoever measures; libc writes zeros instead.
+# Disk space that was never written outruns the measuring; libc writes zeros instead.
 fallocate
 # Attributes that the host's disk would have to carry.
 getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr

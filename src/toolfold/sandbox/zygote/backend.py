@@ -73,7 +73,7 @@ class Zygotes:
             lineage.leave(zygote)
             raise SandboxUnavailable(f"a sandbox ended before it began: {error}.") from error
         try:
-            clone.tell(order)
+            clone.send(order)
             await cell.enclose(self._cgroups)
             clone.admit()
         except BaseException:

@@ -12,8 +12,6 @@ from toolfold.sandbox.bubblewrap.cell import BubblewrapCell
 from toolfold.sandbox.zygote.process import Clone, Zygote
 
 _STATUS = struct.Struct("=i")
-_MOMENT = 0.25
-"""Seconds in which a zygote has ended whose end has ended a clone: the kernel ends them in any order."""
 
 
 class ClonedProcess:
@@ -23,7 +21,7 @@ class ClonedProcess:
         self.pid = clone.pid
         self.returncode: int | None = None
         self.was_killed = False
-        """By something else than `kill`, so that it could tell nothing."""
+        """By something else than `kill`, so that it reported no status."""
         self._handle = clone.handle
         self._status = clone.status
         self._kill_sent = False
@@ -46,7 +44,7 @@ class ZygoteCell(BubblewrapCell):
 
     def __init__(self, clone: Clone, settings: SandboxSettings, zygote: Zygote, on_end: Callable[[], None]) -> None:
         self._clone = ClonedProcess(clone)
-        super().__init__(self._clone, clone.channel, clone.output, clone.status, settings)
+        super().__init__(self._clone, os.dup(clone.handle), clone.channel, clone.output, clone.status, settings)
         self._first = (clone.pid, clone.handle)
         self._zygote = zygote
         self._on_end = on_end
@@ -54,7 +52,7 @@ class ZygoteCell(BubblewrapCell):
     async def _wait(self) -> str:
         try:
             ending = await super()._wait()
-            if self._clone.was_killed and await self._zygote.ends_within(_MOMENT):
+            if self._clone.was_killed and self._zygote.is_ending:
                 return "its zygote ended"
         finally:
             self._on_end()

@@ -9,37 +9,42 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from toolfold.sandbox.bubblewrap.launcher import Launcher
+from toolfold.sandbox.bubblewrap.process import BwrapProcess
 from toolfold.sandbox.exits import readable
 
 SHELVES = "/tmp/homes"  # noqa: S108 - inside
 _ROOT = "/tmp/root"  # noqa: S108 - inside
-_MADE_BY_BWRAP = ("--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
+_MADE_BY_BWRAP = ("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session", "--cap-drop", "ALL")
+"""The zygote is process 1: its end is the end of all clones, and it ends when the host does, as its control socket is
+closed then. So there is no `--die-with-parent`, which may kill bwrap while the process inside still waits to be told to
+go on, and that one waits for ever then.
+"""
 
 
 @dataclass(frozen=True)
 class Launched:
-    """bwrap, and a handle on the first process inside: when that has ended, everything inside has."""
+    """bwrap, and the zygote in it, with a handle: when that has ended, everything inside has."""
 
-    process: subprocess.Popen[bytes]
-    first: int
+    process: BwrapProcess
+    pid: int
+    handle: int
 
 
 async def launch(launcher: Launcher, api: Path, folders: Sequence[Path], control: int, output: int) -> Launched:
-    """Start bwrap around a zygote that listens on `control` and complains on `output`. Raises OSError."""
+    """Start bwrap around a zygote that listens on `control` and writes errors to `output`. Raises OSError."""
     with contextlib.ExitStack() as ours:
         with contextlib.ExitStack() as theirs:
-            told, tell = _pipe(theirs, ours)
+            arguments_read, arguments_write = _pipe(theirs, ours)
             info, inform = _pipe(ours, theirs)
             blocked, unblock = _pipe(theirs, ours)
-            command = ["--args", str(told.fileno()), "--", *launcher.program("zygote", {"control": control})]
-            given = (control, told.fileno(), inform.fileno(), blocked.fileno())
+            command = ["--args", str(arguments_read.fileno()), "--", *launcher.program("zygote", {"control": control})]
+            given = (control, arguments_read.fileno(), inform.fileno(), blocked.fileno())
             user = launcher.users.take_for_zygote() if launcher.users is not None else 0
             process, names = await launcher.start(command, api, folders, output, given, user)
             arguments = _arguments(launcher, inform.fileno(), blocked.fileno())
@@ -47,19 +52,19 @@ async def launch(launcher: Launcher, api: Path, folders: Sequence[Path], control
         arguments += [*launcher.root(names, api, _ROOT), "--perms", "0755", "--dir", SHELVES]
         for number, folder in enumerate(folders):
             arguments += ["--bind", names[folder], f"{SHELVES}/{number}"]
-        try:
-            tell.write(b"\0".join(map(os.fsencode, arguments)))
-            tell.close()
+        with contextlib.ExitStack() as undo:
+            undo.callback(process.wait)
+            undo.callback(process.kill)
+            arguments_write.write(b"\0".join(map(os.fsencode, arguments)))
+            arguments_write.close()
             pid = await _first_process(info)
-            first = os.pidfd_open(pid)
+            handle = os.pidfd_open(pid)
+            undo.callback(os.close, handle)
             if launcher.users is not None:
                 launcher.users.let_all_exist(pid)
                 unblock.write(b"1")
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-    return Launched(process, first)
+            undo.pop_all()
+    return Launched(process, pid, handle)
 
 
 def _arguments(launcher: Launcher, info: int, blocked: int) -> list[str]:
@@ -83,11 +88,11 @@ def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[B
 
 async def _first_process(info: BinaryIO) -> int:
     """The first process inside, which bwrap names before it lets it go on. Raises OSError when bwrap has ended."""
-    told = b""
-    while not told.rstrip().endswith(b"}"):
+    text = b""
+    while not text.rstrip().endswith(b"}"):
         await readable(info.fileno())
         more = info.read(4096)
         if not more:
             raise ProcessLookupError("bwrap ended")
-        told += more
-    return int(json.loads(told)["child-pid"])
+        text += more
+    return int(json.loads(text)["child-pid"])

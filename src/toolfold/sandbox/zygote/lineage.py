@@ -23,29 +23,28 @@ IDLE_SECONDS = 60.0
 
 
 class Lineage:
-    """`on_idle` is called when nothing of it is left, for whatever reason but `close`."""
+    """`on_idle` is called when nothing of it is left; after `close` it makes no zygote any more."""
 
     def __init__(self, launcher: Launcher, api: Path, on_idle: Callable[[], object]) -> None:
         self._launcher = launcher
         self._api = api
         self._on_idle = on_idle
         self._folders: list[Path] = []
-        """Where homes were, those of lately last."""
+        """Where homes were, the most recently used last."""
         self._current: Zygote | None = None
         self._users: dict[Zygote, int] = {}
-        """Every zygote that has not ended, and how many sandboxes use it."""
+        """Every zygote that was not told to end, and how many sandboxes use it."""
         self._replacing: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._expiry: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def enter(self, folder: Path) -> Zygote:
         """A zygote that sees the homes in `folder`. It lives until `leave` was called as often as this."""
         if folder in self._folders:
             self._folders.remove(folder)
         self._folders = [*self._folders[1 - _MOST_FOLDERS :], folder]
-        if self._expiry is not None:
-            self._expiry.cancel()
-        while True:
+        while not self._closed:
             if not os.path.isdir(folder):  # noqa: ASYNC240, PTH112 - takes microseconds
                 raise SandboxUnavailable("the session's folder is gone.")
             zygote = self._current
@@ -53,8 +52,13 @@ class Lineage:
                 if zygote.clones >= MOST_CLONES:
                     self._replace()
                 self._users[zygote] += 1
+                self._expire_after(None)
                 return zygote
-            await asyncio.shield(self._replace())
+            replacing = self._replace()
+            await asyncio.wait([replacing])
+            if not replacing.cancelled():
+                replacing.result()
+        raise SandboxUnavailable("sandboxes are being shut down.")
 
     def leave(self, zygote: Zygote) -> None:
         """One sandbox less uses it."""
@@ -76,34 +80,52 @@ class Lineage:
         before, self._current = self._current, zygote
         if before is not None:
             self._end_if_unused(before)
+        # The one who asked for it may have given up.
+        self._end_if_unused(zygote)
 
     def _replaced(self, task: asyncio.Task[None]) -> None:
         self._replacing = None
         if not task.cancelled():
-            task.exception()  # whoever waits for it has it; a replacement made ahead of time is tried again
+            task.exception()  # raised in `enter`; a replacement that was made ahead of time is tried again
+        self._tell_if_idle()
 
     def _end_if_unused(self, zygote: Zygote) -> None:
         if self._users[zygote]:
             return
-        if zygote is not self._current:
-            del self._users[zygote]
-            ending = asyncio.create_task(zygote.end())
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
-        else:
-            self._expiry = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._expire)
+        if zygote is self._current and zygote.alive:
+            self._expire_after(IDLE_SECONDS)
+            return
+        if zygote is self._current:
+            self._current = None
+        del self._users[zygote]
+        ending = asyncio.create_task(zygote.end())
+        self._ending.add(ending)
+        ending.add_done_callback(self._has_ended)
+
+    def _has_ended(self, ending: asyncio.Task[None]) -> None:
+        self._ending.discard(ending)
+        self._tell_if_idle()
+
+    def _tell_if_idle(self) -> None:
+        if not (self._closed or self._users or self._ending or self._replacing):
+            self._expire_after(None)
+            self._on_idle()
+
+    def _expire_after(self, seconds: float | None) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        loop = asyncio.get_running_loop()
+        self._expiry = loop.call_later(seconds, self._expire) if seconds is not None else None
 
     def _expire(self) -> None:
         zygote, self._current = self._current, None
         if zygote is not None:
             self._end_if_unused(zygote)
-        if not self._users:
-            self._on_idle()
 
     async def close(self) -> None:
         """End every zygote, and every sandbox that is left with it."""
-        if self._expiry is not None:
-            self._expiry.cancel()
+        self._closed = True
+        self._expire_after(None)
         if self._replacing is not None:
             self._replacing.cancel()
             await asyncio.wait([self._replacing])

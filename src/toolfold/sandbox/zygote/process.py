@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -18,14 +19,19 @@ from pathlib import Path
 
 from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.bubblewrap.launcher import Launcher
-from toolfold.sandbox.exits import exit_code, readable
+from toolfold.sandbox.exits import readable
+from toolfold.sandbox.processes import read_small
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.zygote.launch import SHELVES, Launched, launch
 from toolfold.sandbox.zygote.shelf import Shelf
 
 _START_SECONDS = 20.0
 CLONE_SECONDS = 10.0
-_SAID_BYTES = 2000
+_END_SECONDS = 10.0
+_ERROR_BYTES = 2000
+"""As much of what a zygote writes to standard error is kept."""
+_PF_EXITING = 0x4
+"""In the flags of a process that is ending, while it waits for everything in its namespace to end before it."""
 # What both sides of the control socket know; the other side is the guest's `zygote.py`.
 _REQUEST = struct.Struct("=I")
 _REPLY = struct.Struct("=i")
@@ -49,14 +55,14 @@ class Clone:
     output: int
     status: int
 
-    def tell(self, order: bytes) -> None:
-        """It goes on by itself, and says so on `output` when it cannot."""
+    def send(self, order: bytes) -> None:
+        """It goes on by itself, and writes to `output` when it cannot."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended; its cell tells how
             self.channel.send(order)
 
     def admit(self) -> None:
         """It is in its control group now."""
-        self.tell(_ADMITTED)
+        self.send(_ADMITTED)
 
     def close(self) -> None:
         """For a clone that gets no cell."""
@@ -66,18 +72,23 @@ class Clone:
 
 
 class Zygote:
-    """Made by `start`; `end` must be awaited once. `clones` counts all that were ever made."""
+    """Made by `start`. `clones` counts all that were ever made.
 
-    def __init__(self, launched: Launched, control: socket.socket, said: int, shelves: list[Shelf]) -> None:
-        self._process = launched.process
-        self._first = launched.first
+    A task of its own waits for its end, whatever ends it: `end`, the loop that closes, something outside. Then it ends
+    what is left and closes all descriptors.
+    """
+
+    def __init__(self, launched: Launched, control: socket.socket, errors: int, shelves: list[Shelf]) -> None:
+        self._bwrap = launched.process
+        self._pid = launched.pid
+        self._handle = launched.handle
         self._control = control
-        self._said = said
+        self._errors = errors
         self._shelves = shelves
-        self.last_words = ""
+        self.error_output = ""
         """What it wrote to standard error, once it has ended."""
-        self._ending: asyncio.Task[None] | None = None
-        self._abandoned = False
+        self._is_closed = False
+        self._ended = asyncio.create_task(self._until_ended())
         self.clones = 0
 
     @classmethod
@@ -92,15 +103,16 @@ class Zygote:
         except BaseException as error:
             await zygote.end()
             if isinstance(error, OSError | TimeoutError):
-                raise SandboxUnavailable(f"the zygote did not start: {zygote.last_words or error}.") from error
+                raise SandboxUnavailable(f"the zygote did not start: {zygote.error_output or error}.") from error
             raise
         return zygote
 
     @classmethod
     async def _launch(cls, launcher: Launcher, api: Path, folders: Iterable[Path]) -> Zygote:
         with contextlib.ExitStack() as opened:
-            said, output = os.pipe2(os.O_CLOEXEC)
-            opened.callback(os.close, said)
+            errors, output = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(errors, False)
+            opened.callback(os.close, errors)
             try:
                 shelves: list[Shelf] = []
                 for folder in folders:
@@ -111,12 +123,11 @@ class Zygote:
                 with theirs:
                     launched = await launch(launcher, api, [shelf.path for shelf in shelves], theirs.fileno(), output)
             except OSError as error:
-                os.set_blocking(said, False)
-                raise SandboxUnavailable(f"the zygote could not be started: {_read(said) or error}.") from error
+                raise SandboxUnavailable(f"the zygote could not be started: {_read(errors) or error}.") from error
             finally:
                 os.close(output)
             opened.pop_all()
-            return cls(launched, ours, said, shelves)
+            return cls(launched, ours, errors, shelves)
 
     async def _warm(self, rules: bytes) -> None:
         self._control.send(rules)
@@ -127,7 +138,7 @@ class Zygote:
     @property
     def alive(self) -> bool:
         """False as soon as it is known to be gone."""
-        if self._process.poll() is not None or self._ending is not None or self._abandoned:
+        if self.is_ending:
             return False
         try:
             return self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
@@ -136,19 +147,19 @@ class Zygote:
         except OSError:
             return False
 
-    async def ends_within(self, seconds: float) -> bool:
-        """Whether it has ended, or does within so long."""
-        if self._ending is not None or self._abandoned:
+    @property
+    def is_ending(self) -> bool:
+        """Whether it has ended, or its end has begun. When the end of a zygote has ended a clone, this is true."""
+        if self._is_closed:
             return True
-        handle = os.dup(self._first)
         try:
-            async with asyncio.timeout(seconds):
-                await readable(handle)
-        except TimeoutError:
-            return False
-        finally:
-            os.close(handle)
-        return True
+            # The number is not used again while the handle says that the process is still there.
+            flags = int(read_small(f"/proc/{self._pid}/stat").rpartition(b")")[2].split()[6])
+            ended = select.poll()
+            ended.register(self._handle, select.POLLIN)
+            return bool(flags & _PF_EXITING or ended.poll(0))
+        except OSError:
+            return True
 
     def holds(self, folder: Path) -> bool:
         """Whether homes in this folder are in its view."""
@@ -210,44 +221,48 @@ class Zygote:
 
     async def end(self) -> None:
         """End it, and with it every clone that is left."""
-        if self._ending is None and not self._abandoned:
-            self._ending = asyncio.create_task(self._end())
-        if self._ending is not None:
-            await asyncio.shield(self._ending)
-
-    async def _end(self) -> None:
         self._kill()
-        await exit_code(self._process)
-        await readable(self._first)
-        self._close()
+        await asyncio.wait([self._ended])
+
+    async def _until_ended(self) -> None:
+        handle = os.pidfd_open(self._bwrap.pid)
+        try:
+            await readable(handle)
+            self._kill()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await readable(self._handle)
+        finally:
+            os.close(handle)
+            self.abandon()
 
     def abandon(self) -> None:
         """`end` for when there is no loop any more."""
-        if self._ending is None and not self._abandoned:
-            self._abandoned = True
+        if not self._is_closed:
             self._kill()
-            self._process.wait()
+            self._bwrap.wait()
             self._close()
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._first, signal.SIGKILL)
-        if self._process.poll() is None:
-            self._process.kill()
+        if not self._is_closed:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+            self._bwrap.kill()
 
     def _close(self) -> None:
-        self.last_words = _read(self._said)
+        self._is_closed = True
+        self.error_output = _read(self._errors)
         self._control.close()
-        os.close(self._first)
-        os.close(self._said)
+        os.close(self._handle)
+        os.close(self._errors)
         for shelf in self._shelves:
             shelf.close()
 
 
 def _read(descriptor: int) -> str:
-    """What is there to read, at most so much; blocking is no matter when the writers have ended."""
+    """What is there to read, at most so much."""
     with contextlib.suppress(BlockingIOError):
-        return os.read(descriptor, _SAID_BYTES).decode(errors="replace").strip()
+        return os.read(descriptor, _ERROR_BYTES).decode(errors="replace").strip()
     return ""
 
 

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import select
+import signal
 import sys
 
 TYPE_CHECKING = False  # importing typing costs milliseconds; type checkers know the name
@@ -50,7 +51,7 @@ def keep_only(*descriptors: int) -> None:
 
 def load() -> None:
     """Import what every program needs: pay before the program arrives."""
-    # asyncio only looks whether ssl exists; without a network nobody here needs it, and it costs 8 ms.
+    # asyncio only looks whether ssl exists; without a network it is not needed here, and it costs 8 ms.
     sys.modules["ssl"] = None  # type: ignore[assignment]
     for name in ("already_parsed", "confine", "program", "api"):
         importlib.import_module(f"{__package__}.{name}")
@@ -73,6 +74,9 @@ def serve(options: dict[str, Any], descriptor: int, *, rehearse: bool = False) -
     from .channel import open_channel
     from .context import set_context
 
+    # Whatever the host ignores, for example because it was started in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     sys.argv = ["program.py"]
     os.chdir(_HOME)
     os.environ["PWD"] = _HOME

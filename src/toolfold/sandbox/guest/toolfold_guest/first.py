@@ -26,8 +26,10 @@ _CHANNEL = b"c"
 _OUT_OF_MEMORY = b"m"
 _RECORD = struct.Struct(">cI")
 _CHUNK = 1 << 18
-_LAST_WORDS = 1.0
-_LAST_BREATH = 0.5
+_DRAIN_SECONDS = 1.0
+"""For what a guest that has ended has sent and printed to be forwarded."""
+_EXIT_SECONDS = 0.5
+"""For a guest that has closed its channel to end by itself."""
 _LOOK = 200
 """Milliseconds between looks at whether memory ran out."""
 _SET_DUMPABLE, _SET_SECCOMP, _FILTER = 4, 22, 2
@@ -50,12 +52,12 @@ def main() -> NoReturn:
     os.close(output)
     _keep_the_guest_out()
     threading.Thread(target=_bring_in, args=(ours,), daemon=True).start()
-    said_all = threading.Event()
-    threading.Thread(target=_carry_out, args=(ours, printed, said_all), daemon=True).start()
+    drained = threading.Event()
+    threading.Thread(target=_carry_out, args=(ours, printed, drained), daemon=True).start()
     code = _wait(guest)
     _tell_memory()
-    # What it said last is still on its way; a child that keeps the channel open must not keep us.
-    said_all.wait(_LAST_WORDS)
+    # Its last output is still on its way; a child that keeps the channel open must not keep us.
+    drained.wait(_DRAIN_SECONDS)
     os._exit(code if code >= 0 else 128 - code)
 
 
@@ -116,13 +118,13 @@ def _bring_in(channel: socket.socket) -> None:
     os._exit(0)
 
 
-def _carry_out(channel: socket.socket, printed: int, said_all: threading.Event) -> None:
+def _carry_out(channel: socket.socket, printed: int, drained: threading.Event) -> None:
     """Forward both ways out until the guest closes the channel, which is its end whether or not it wants to go."""
     with contextlib.suppress(OSError):  # the host is gone, which standard input tells as well
         _forward(channel, printed)
-    said_all.set()
+    drained.set()
     # A guest that is ending has this long to do it, so that the way it ended is known.
-    time.sleep(_LAST_BREATH)
+    time.sleep(_EXIT_SECONDS)
     os._exit(0)
 
 
@@ -146,7 +148,7 @@ def _forward(channel: socket.socket, printed: int) -> None:
 
 
 def _forward_printed(printed: int) -> bool:
-    """Everything that is there now. False when nobody can print any more."""
+    """Everything that is there now. False when the pipe has no writer any more."""
     while True:
         try:
             data = os.read(printed, _CHUNK)

@@ -80,7 +80,7 @@ def clone() -> tuple[int, int]:
 
 
 def map_user(pid: int, inside: int, outside: int) -> None:
-    """Say who the user `inside` of a clone's user namespace is out here, and the group likewise. Nobody else exists."""
+    """Map user and group `inside` of a clone's user namespace to `outside`, out here. No other user exists."""
     pair = b"%d %d 1" % (inside, outside)
     for name, line in ((b"setgroups", b"deny"), (b"uid_map", pair), (b"gid_map", pair)):
         descriptor = os.open(b"/proc/%d/%b" % (pid, name), _WRITE)

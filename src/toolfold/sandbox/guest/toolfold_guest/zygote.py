@@ -47,7 +47,7 @@ _WARM_UP = "import asyncio\nprint('warm')\nawait asyncio.gather(asyncio.sleep(0)
 _TEMPORARY = kernel.NO_SETUID | kernel.NO_DEVICES
 
 
-def main() -> None:
+def main() -> NoReturn:
     options = json.loads(sys.argv[1])
     control = socket.socket(fileno=options["control"])
     boot.keep_only(0, 1, 2, control.fileno())
@@ -62,7 +62,7 @@ def main() -> None:
     while True:
         request, given, _, _ = control.recvmsg(_REQUEST.size, _SPACE)
         if not request:
-            return
+            os._exit(0)  # the host is gone; with this process every clone ends
         channel, output, status = _GIVEN.unpack(given[0][2])
         if _clone(_REQUEST.unpack(request)[0], channel) == 0:
             control.detach()
@@ -109,7 +109,8 @@ def _clone(user: int, channel: int) -> int:
     host.detach()
     if handle >= 0:
         if problem:
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.close(handle)
     return pid
 
@@ -126,7 +127,7 @@ def _be_the_clone(options: dict[str, Any], rules: kernel.Filter, channel: int, o
         kernel.drop_capabilities()
         kernel.no_new_privileges()
         os.setsid()
-        # The kernel keeps signals from process 1 that it has no handler for, whoever inside sends them.
+        # The kernel keeps from process 1 every signal sent inside that it has no handler for.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         guest = os.fork()
         if guest == 0:
@@ -188,7 +189,6 @@ def _be_the_guest(options: dict[str, Any], rules: kernel.Filter) -> NoReturn:
         # Programs look at themselves in /proc; process 1 stays closed to them.
         kernel.set_readable(readable=True)
         rules.install()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         boot.serve(options, _CHANNEL, rehearse=True)
     except SystemExit as stop:
         os._exit(stop.code if isinstance(stop.code, int) else 0)

@@ -1,0 +1,121 @@
+"""What is kept and shown of a program's output, to the character, and that removing a home removes all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toolfold.session.output import OutputRecorder, within
+from toolfold.session.removal import remove_tree
+
+
+def recorder(folder: Path, budget: int = 10, seen: list[str] | None = None) -> OutputRecorder:
+    return OutputRecorder(lambda: folder, "1.txt", budget, seen.append if seen is not None else None)
+
+
+def descriptors() -> int:
+    """Open descriptors of this process."""
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+class TestOutput:
+    def test_within_the_budget_it_is_shown_as_it_is(self, tmp_path: Path) -> None:
+        output = recorder(tmp_path)
+        output.add(b"01234")
+        output.add(b"56789")
+        assert output.finish() == ("0123456789", None)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_over_it_head_and_tail_are_shown_and_all_is_in_a_file(self, tmp_path: Path) -> None:
+        output = recorder(tmp_path)
+        for piece in (b"0123456789", b"abc", b"def", b"ghijklmnop"):
+            output.add(piece)
+        text, file = output.finish()
+        assert file == "workspace/outputs/1.txt"
+        assert text == f"01234\n[… 16 characters cut; all of it: {file} …]\nlmnop"
+        assert (tmp_path / "outputs" / "1.txt").read_text() == "0123456789abcdefghijklmnop"
+
+    def test_the_last_value_stands_on_a_line_of_its_own(self, tmp_path: Path) -> None:
+        for printed, shown in ((b"", "7"), (b"a", "a\n7"), (b"a\n", "a\n7")):
+            output = recorder(tmp_path)
+            if printed:
+                output.add(printed)
+            assert output.finish("7") == (shown, None)
+
+    def test_the_value_counts_as_well(self, tmp_path: Path) -> None:
+        output = recorder(tmp_path)
+        output.add(b"12345")
+        text, file = output.finish("abcdef")
+        assert file is not None
+        assert text.startswith("12345\n[… 2 characters cut")
+        assert text.endswith("…]\nbcdef")
+
+    def test_characters_cut_in_two_are_put_together_and_half_of_one_is_marked(self, tmp_path: Path) -> None:
+        seen: list[str] = []
+        output = recorder(tmp_path, seen=seen)
+        for byte in "aß€".encode():
+            output.add(bytes([byte]))
+        output.add("€".encode()[:2])
+        assert output.finish() == ("aß€\ufffd", None)
+        assert seen == ["a", "ß", "€", "\ufffd"]
+
+    def test_where_no_file_can_be_made_the_rest_is_lost_and_said(self, tmp_path: Path) -> None:
+        (tmp_path / "outputs").write_text("a file in its place")
+        output = recorder(tmp_path)
+        output.add(b"x" * 20)
+        output.add(b"y" * 20)
+        text, file = output.finish()
+        assert file is None
+        assert "the rest could not be kept: Not a directory" in text
+        assert text.endswith("\nyyyyy")
+
+    def test_its_file_is_closed_when_it_is_finished(self, tmp_path: Path) -> None:
+        before = descriptors()
+        output = recorder(tmp_path)
+        output.add(b"x" * 20)
+        assert descriptors() == before + 1
+        output.finish()
+        assert descriptors() == before
+
+    def test_a_text_that_nobody_keeps_is_cut_in_its_middle(self) -> None:
+        assert within("0123456789", 10) == "0123456789"
+        assert within("0123456789a", 10) == "01234\n[… 1 characters cut …]\n6789a"
+        assert within("x" * 2010, 10) == "xxxxx\n[… 2,000 characters cut …]\nxxxxx"
+
+
+class TestRemoval:
+    def test_everything_below_goes_and_nothing_beside(self, tmp_path: Path) -> None:
+        beside = tmp_path / "beside"
+        beside.mkdir()
+        (beside / "kept").touch()
+        top = tmp_path / "top"
+        deep = top
+        for _ in range(300):
+            deep /= "d"
+            deep.mkdir(parents=True)
+        (deep / "file").touch()
+        (top / "link").symlink_to(beside)
+        (top / "d" / "locked").mkdir()
+        (top / "d" / "locked" / "file").touch()
+        (top / "d" / "locked").chmod(0)
+        before = descriptors()
+        assert remove_tree(top)
+        assert not top.exists()
+        assert (beside / "kept").exists()
+        assert descriptors() == before
+        assert remove_tree(top), "there is nothing to remove"
+
+    @pytest.mark.parametrize("kind", ["file", "link"])
+    def test_what_is_no_folder_is_left_alone(self, tmp_path: Path, kind: str) -> None:
+        inside = tmp_path / "folder"
+        inside.mkdir()
+        (inside / "kept").touch()
+        path = tmp_path / "path"
+        if kind == "file":
+            path.touch()
+        else:
+            path.symlink_to(inside)
+        assert not remove_tree(path)
+        assert path.exists()
+        assert (inside / "kept").exists()
