@@ -53,7 +53,7 @@ async def test_a_run_and_each_of_its_calls_are_recorded(runtime_dir: Path) -> No
         result = await fold.run(EVERY_WAY, session="s", caller="ada", timeout=25)
         assert result.success, result.error
         [run], calls = history(runtime_dir)
-    assert (run.caller, run.session, run.ok, run.calls, run.review) == ("ada", "s", True, 4, "passed")
+    assert (run.caller, run.session, run.ok, run.calls, run.review) == ("ada", "s", True, 4, "passed, low risk")
     assert (run.code, run.code_sha256) == (EVERY_WAY, hashlib.sha256(EVERY_WAY.encode()).hexdigest())
     assert run.limits["timeout"] == 25
     assert run.tokens > 0
@@ -111,7 +111,8 @@ async def test_what_is_refused_fails_or_is_cancelled_is_recorded_with_the_reason
             await run
     runs, [denied, failed, refused, cancelled] = history(runtime_dir)
     assert [run.ok for run in runs] == [False] * 5
-    assert [run.review for run in runs] == ["passed", "passed", "passed", "refused", "passed"]
+    reviews = [run.review.partition(",")[0] for run in runs]
+    assert reviews == ["passed", "passed", "passed", "refused", "passed"]
     assert runs[3].error.startswith("unknown_tool: ")
     assert runs[4].error.startswith("cancelled")
     assert denied.decision == "deny"
