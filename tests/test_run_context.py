@@ -95,6 +95,7 @@ class TestEdges:
     def test_the_public_names_are_these(self) -> None:
         assert sorted(toolfold.__all__) == [
             "Answer",
+            "ApprovalDenied",
             "ApprovalRequest",
             "Call",
             "ConfigError",
@@ -103,6 +104,7 @@ class TestEdges:
             "Guard",
             "LimitExceeded",
             "Output",
+            "PolicyDenied",
             "Proceed",
             "Progress",
             "Question",

@@ -34,7 +34,10 @@ _MOST_SHOWN = 15
 
 
 def register(app: typer.Typer) -> None:
-    audit = typer.Typer(help="Read the audit log, and prove that it is whole.", no_args_is_help=True)
+    audit = typer.Typer(
+        help="Read the audit log, and prove that it is whole.\n\nExample: toolfold audit list --caller ci",
+        no_args_is_help=True,
+    )
     for command in (list_, show, export, verify, head, stats):
         audit.command(command.__name__.rstrip("_"))(command)
     app.add_typer(audit, name="audit")

@@ -21,7 +21,10 @@ _RESTART = "A gateway that is running learns of it when it is restarted."
 
 
 def register(app: typer.Typer) -> None:
-    token = typer.Typer(help="Say who may call over HTTP with a token of their own.", no_args_is_help=True)
+    token = typer.Typer(
+        help="Say who may call over HTTP with a token of their own.\n\nExample: toolfold token new ci",
+        no_args_is_help=True,
+    )
     for command in (new, list_, revoke):
         token.command(command.__name__.rstrip("_"))(command)
     app.add_typer(token, name="token")

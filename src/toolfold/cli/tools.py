@@ -25,7 +25,9 @@ Target = Annotated[str, typer.Argument(help="server.tool, a pattern such as 'git
 
 
 def register(app: typer.Typer) -> None:
-    tools = typer.Typer(help="See and accept changes of tools.", no_args_is_help=True)
+    tools = typer.Typer(
+        help="See and accept changes of tools.\n\nExample: toolfold tools diff 'github.*'", no_args_is_help=True
+    )
     for command in (diff, accept):
         tools.command(command.__name__)(command)
     app.add_typer(tools, name="tools")

@@ -66,4 +66,4 @@ def offered_tools(*, read_only: bool) -> list[dict[str, Any]]:
 
 def only_reads(settings: Settings) -> bool:
     """Whether the permission profile lets programs only read."""
-    return getattr(getattr(settings, "policy", None), "profile", "") == "read_only"
+    return settings.policy.profile == "read_only"
