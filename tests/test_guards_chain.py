@@ -229,6 +229,22 @@ class TestDeadline:
         assert deadline.remaining <= 10 - 0.06
         assert not deadline.is_paused
 
+    async def test_time_is_charged_to_the_run_or_to_its_pauses_even_if_nobody_looks(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loop, now = asyncio.get_running_loop(), [1000.0]
+        with monkeypatch.context() as patched:
+            patched.setattr(loop, "time", lambda: now[0])
+            deadline = Deadline(10, longest_pause=8)
+            now[0] += 1
+            with deadline.paused():
+                now[0] += 5
+            now[0] += 2
+            assert deadline.remaining == 7
+            with deadline.paused():
+                now[0] += 4
+            assert deadline.remaining == 6, "three seconds of pause were left"
+
     async def test_overlapping_pauses_end_with_the_last_one(self) -> None:
         deadline = Deadline(10)
         with deadline.paused():
@@ -250,6 +266,17 @@ class TestDeadline:
         with pytest.raises(LimitExceeded, match="over"):
             async with deadline.enforced("over"):
                 await asyncio.sleep(5)
+
+    async def test_a_block_that_was_paused_ends_in_time_all_the_same(self) -> None:
+        async def block() -> None:
+            deadline = Deadline(0.3)
+            async with deadline.enforced("over"):
+                with deadline.paused():
+                    await asyncio.sleep(0.01)
+                await asyncio.Event().wait()
+
+        with pytest.raises(LimitExceeded, match="over"):
+            await asyncio.wait_for(block(), 20)
 
     @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), True])
     async def test_a_limit_is_a_positive_number(self, seconds: float) -> None:
