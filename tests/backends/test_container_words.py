@@ -119,7 +119,7 @@ class TestEngine:
         assert engine(remapped=True).user(7) == ["--userns=host", "--user", "7:7"]
         for uid, rootless, needed in ((0, False, True), (0, True, False), (1000, False, False)):
             monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
-            assert engine(rootless=rootless).needs_nobody is needed
+            assert engine(rootless=rootless).needs_spare_user is needed
 
     def test_limits_on_cores_and_processes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         hard = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NPROC: 100}
