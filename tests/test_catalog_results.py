@@ -108,7 +108,7 @@ async def test_a_random_valid_result_arrives_as_its_declared_type(
     file.write_text(json.dumps({"tools": tools, "results": results}), encoding="utf-8")
     server = {"command": sys.executable, "args": [str(Path(__file__).parent / "servers" / "replay.py"), str(file)]}
     limits = {"tool_calls": 10_000, "timeout": 200}
-    async with lab_fold(runtime_dir, servers={"replay": server}, sandbox=limits) as fold:
+    async with lab_fold(runtime_dir, servers={"replay": server}, sandbox=limits, policy={"profile": "open"}) as fold:
         result = await fold.run(PROGRAM.replace("ROUNDS", str(ROUNDS)), timeout=200)
     assert result.success, result.text
     assert result.value == []
