@@ -321,3 +321,18 @@ def test_processes_that_begin_at_once_never_remove_each_others_folders(tmp_path:
         thread.join()
     assert problems == []
     assert list((tmp_path / "homes").iterdir()) == []
+
+
+@pytest.mark.anyio
+async def test_private_values_go_with_their_session(runtime_dir: Path) -> None:
+    settings: dict[str, Any] = {"privacy": {"enabled": True, "persist": True}}
+    async with lab_fold(runtime_dir, **settings) as fold:
+        for name in ("old", "new"):
+            result = await fold.run("print('ada@example.com')", session=name)
+            assert result.output == "EMAIL_1\n", result.text
+    sealed = runtime_dir / "privacy"
+    assert len([*sealed.rglob("*.sealed")]) == 2
+    make_old(home_of(runtime_dir, "old").path, 40)
+    sweep(runtime_dir, sessions="30d")
+    assert names(runtime_dir) == {"new"}
+    assert len([*sealed.rglob("*.sealed")]) == 1

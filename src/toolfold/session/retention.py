@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolfold.config.retention import RetentionSettings
+from toolfold.privacy.store import VaultStore
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.quota import measured
 from toolfold.session.homes import SessionHomes, homes_in, state_of
@@ -65,6 +66,7 @@ class Retention:
         self._logs = data_dir / "logs"
         self._settings = settings
         self._homes = homes
+        self._vaults = VaultStore(data_dir, with_values=True)
         self._stopped = threading.Event()
         self._thread = ThreadPoolExecutor(1, "retention")
         self._sweeping: asyncio.Future[bool] | None = None
@@ -120,7 +122,8 @@ class Retention:
             if state is not None and state.is_nameless:
                 runs[state.caller][home.path.name] = (home, status.st_mtime_ns)
             elif _is_older(status.st_mtime, self._settings.sessions):
-                self._homes.expire(home, status.st_mtime_ns)
+                if self._homes.expire(home, status.st_mtime_ns) and state is not None:
+                    self._vaults.forget(state.caller, state.name)
             else:
                 self._sweep_outputs(home, status.st_mtime_ns)
         for homes in runs.values():
