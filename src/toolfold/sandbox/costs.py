@@ -1,7 +1,8 @@
 """What one run costs the host's interpreter, that run waits for, most of all while others would have to wait for it.
 
 Decoding, checking and rendering hold the interpreter's lock wherever they are done, so a run that asks for much of it
-is answered more slowly instead. Alone it is hardly slowed down.
+is answered more slowly instead. Alone it is hardly slowed down. Processor time is counted: a busy machine is not the
+run's fault.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -182,10 +183,10 @@ class Sandbox(asyncio.BufferedProtocol):
         try:
             if self._run is None and self._ready.done():
                 raise FrameError("a message outside of a run")
-            begun = self._loop.time()
+            begun = time.thread_time()
             messages = self._reader.feed(self._incoming[:nbytes])
             if self._run is not None and messages and messages[0][1] > LARGE:
-                self._wait(self._run, self._run.costs.stalled(self._loop.time() - begun))
+                self._wait(self._run, self._run.costs.stalled(time.thread_time() - begun))
             self._count(len(messages))
             for message, size in messages:
                 self._on_message(message, size)
@@ -263,19 +264,21 @@ class Sandbox(asyncio.BufferedProtocol):
             task = asyncio.Task(self._answer(run, request, size), loop=self._loop, **_EAGER)
             if not task.done():
                 run.requests[request.id] = task
-            if size > LARGE:
+            run.slice_is_large = size > LARGE
+            if run.slice_is_large:
                 break
         measured(self._end_slice, run)
 
     def _begin_slice(self, run: Run) -> None:
-        run.slice_begun = self._loop.time()
+        run.slice_begun = time.thread_time()
 
     def _end_slice(self, run: Run) -> None:
         if not self.alive or self._run is not run:
             return
-        took = run.end_slice(self._loop.time())
+        took = run.end_slice(time.thread_time())
         pause = run.costs.worked(took) if run.line else 0.0
-        self._wait(run, run.costs.stalled(took) or (pause if pause > _SHORTEST_PAUSE else 0.0))
+        stall = run.costs.stalled(took) if run.slice_is_large else 0.0
+        self._wait(run, stall or (pause if pause > _SHORTEST_PAUSE else 0.0))
         if not run.line:
             run.is_serving = False
         elif not run.waits:
@@ -295,10 +298,10 @@ class Sandbox(asyncio.BufferedProtocol):
     async def _answer(self, run: Run, request: Request, size: int) -> None:
         try:
             reply = await self._reply(run, request)
-            begun = self._loop.time()
+            begun = time.thread_time()
             data = encode(reply)
             if len(data) > LARGE:
-                self._wait(run, run.costs.answered(len(data), self._loop.time() - begun))
+                self._wait(run, run.costs.answered(len(data), time.thread_time() - begun))
             async with run.replies.writing(len(data)):
                 await self._writable.wait()
                 if self.alive and self._transport is not None and self._run is run:
