@@ -86,7 +86,7 @@ async def measure(
         figures.append(Figure(kind, beside, alone, "p99 alone", budget=_BUDGET))
         beside, alone = statistics.median(samples.beside), statistics.median(samples.alone)
         figures.append(Figure("  its median", beside, alone, "median alone"))
-        figures.append(Figure("  longest stall of the loop", max(samples.stalls), None, ""))
+        figures.append(Figure("  longest stall of the loop", max(samples.stalls, default=0.0), None, ""))
     return figures
 
 
@@ -142,7 +142,7 @@ async def _stalls(into: list[float]) -> AsyncGenerator[None]:
 
 
 def _p99(taken: list[float]) -> float:
-    return statistics.quantiles(taken, n=100, method="inclusive")[98]
+    return statistics.quantiles(taken, n=100, method="inclusive")[98] if len(taken) > 1 else taken[0]
 
 
 def _catalog(data_dir: Path) -> Path:

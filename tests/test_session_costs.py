@@ -92,6 +92,29 @@ async def test_a_run_with_large_messages_is_slowed_down_beside_another_session(l
 
 
 @pytest.mark.anyio
+async def test_what_a_slow_listener_costs_is_not_charged_to_the_run(
+    lab: Toolfold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host application's own work is not the program's fault, and small calls are never paid for as stalls."""
+    charged: list[float] = []
+    original = Costs.stalled
+
+    def stalled(self: Costs, seconds: float) -> float:
+        charged.append(seconds)
+        return original(self, seconds)
+
+    monkeypatch.setattr(Costs, "stalled", stalled)
+
+    def slow(_: object) -> None:
+        sum(range(1_000_000))
+
+    code = "from servers.lab import add\nfor n in range(5): await add(a=n, b=1)\nprint('done')"
+    result = await lab.run(code, session="listened to", on_event=slow, timeout=100)
+    assert result.output == "done\n", result.error
+    assert charged == []
+
+
+@pytest.mark.anyio
 async def test_the_benchmark_prints_a_figure_for_every_kind(tmp_path: Path) -> None:
     kinds = {"a flood of small invalid calls": loop.KINDS["a flood of small invalid calls"]}
     figures = await loop.measure(tmp_path, 0.2, 1, lambda text: None, kinds)

@@ -12,7 +12,6 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from time import thread_time
 from typing import TYPE_CHECKING
 
 from toolfold.errors import InvalidRequest, LimitExceeded
@@ -121,8 +120,6 @@ class RunNotes:
 
     review: str = ""
     """What the review said of the program: `passed`, `refused` or `off`, with reasons where it has some."""
-    on_listened: Callable[[float], None] | None = None
-    """Told how long each event took its listener, in seconds of the loop's thread."""
 
 
 @dataclass(frozen=True)
@@ -157,13 +154,10 @@ class RunContext:
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""
         if self.on_event is not None:
-            begun = thread_time()
             try:
                 self.on_event(event if self.privacy is None else protected_event(event, self.privacy))
             except Exception:
                 _log.exception("a listener failed on %s", type(event).__name__)
-            if self.notes.on_listened is not None:
-                self.notes.on_listened(thread_time() - begun)
 
     async def ask(self, question: Question) -> Reply:
         """Ask the person responsible for this run; its clock stands still meanwhile. "no" where no one can be asked."""

@@ -1,7 +1,8 @@
 """What one run costs the host's interpreter, that run waits for, most of all while others would have to wait for it.
 
 Decoding, checking and rendering hold the interpreter's lock wherever they are done, so a run that asks for much of it
-is answered more slowly instead. Alone it is hardly slowed down.
+is answered more slowly instead. Alone it is hardly slowed down. Processor time is counted: a busy machine is not the
+run's fault.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ class Costs:
         self._comes_back = comes_back
         self._stalls = 0.0
         self._work = 0.0
-        self._excused = 0.0
         self.go_on()
 
     def go_on(self) -> None:
@@ -57,14 +57,9 @@ class Costs:
         if not self._comes_back:
             self._neighbours.forget(self._who)
 
-    def excuse(self, seconds: float) -> None:
-        """So much of what the loop did last was not the program's doing: a listener took it."""
-        self._excused += seconds
-
     def stalled(self, seconds: float) -> float:
         """The loop's thread did nothing else for so long, on behalf of this run. Processor time: a machine that is
         busy with something else is not the run's fault."""
-        seconds, self._excused = seconds - self._excused, 0.0
         if seconds < _UNNOTICED:
             return 0.0
         self._stalls += seconds

@@ -51,6 +51,8 @@ class Run:
     waits: bool = False
     is_serving: bool = False
     slice_begun: float = 0.0
+    slice_is_large: bool = False
+    """Whether it ends with a large message, which is paid for. What small ones cost may be the work of a listener."""
     slice_length: int = 8
     """Requests that are begun in one turn of the loop."""
 

@@ -270,7 +270,8 @@ class Sandbox(asyncio.BufferedProtocol):
             task = asyncio.Task(self._answer(run, request, size), loop=self._loop, **_EAGER)
             if not task.done():
                 run.requests[request.id] = task
-            if size > LARGE:
+            run.slice_is_large = size > LARGE
+            if run.slice_is_large:
                 break
         measured(self._end_slice, run)
 
@@ -282,7 +283,8 @@ class Sandbox(asyncio.BufferedProtocol):
             return
         took = run.end_slice(thread_time())
         pause = run.costs.worked(took) if run.line else 0.0
-        self._wait(run, run.costs.stalled(took) or (pause if pause > _SHORTEST_PAUSE else 0.0))
+        stall = run.costs.stalled(took) if run.slice_is_large else 0.0
+        self._wait(run, stall or (pause if pause > _SHORTEST_PAUSE else 0.0))
         if not run.line:
             run.is_serving = False
         elif not run.waits:

@@ -59,7 +59,6 @@ class Bridge:
         self.replies = ReplyBudget()
         who = f"{run.caller}\0{run.session or run.id}"
         self.costs = Costs(world.neighbours, who, comes_back=run.session is not None)
-        run.notes.on_listened = self.costs.excuse
         self._proceed = world.chain.for_run(self._upstream, self._record, self.replies)
         self._scope = world.chain.scope(run.caller)
         self._output = output
