@@ -112,8 +112,11 @@ async def test_process_one_cannot_be_looked_into(lab: Lab) -> None:
     sandbox = await lab.start("one")
     first = first_process(sandbox)
     assert Path(f"/proc/{first}/mem").stat().st_uid != Path(f"/proc/{_pids(sandbox)[0]}/mem").stat().st_uid
-    status = Path(f"/proc/{first}/status").read_text()
-    for line in ("CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"):
+    # It takes the filter once the guest is on its way, which may be ready before.
+    async with asyncio.timeout(20):
+        while "Seccomp:\t2" not in (status := Path(f"/proc/{first}/status").read_text()):
+            await asyncio.sleep(0.01)
+    for line in ("CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"):
         assert line in status
 
 
