@@ -165,8 +165,18 @@ class SessionHomes:
 
     def _settle(self, home: SessionHome, caller: str, session: str) -> SessionHome:
         path = self._path(caller, session)
-        home.path.rename(path)
-        self._hold(path)
+        # Held before it has the name: from then on another gateway may take it for one that expires.
+        folder = os.open(home.path, _FOLDER)
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            home.path.rename(path)
+        except BaseException:
+            os.close(folder)
+            raise
+        if (gone := self._held.pop(path, None)) is not None:
+            os.close(gone)
+        self._held[path] = folder
         return SessionHome(path)
 
     def _hold(self, path: Path) -> bool:
