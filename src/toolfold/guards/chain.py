@@ -10,7 +10,6 @@ from toolfold.config.settings import Settings
 from toolfold.definitions import ToolDefinition
 from toolfold.guards.approval import Approvals
 from toolfold.guards.arguments import CheckArguments
-from toolfold.guards.audit import Audit
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import RunResult
 from toolfold.guards.guard import Guard, Own, Proceed, stack
@@ -27,6 +26,7 @@ from toolfold.schema.validation import Validators
 from toolfold.telemetry.audit_records import ToolNoted
 
 if TYPE_CHECKING:
+    from toolfold.guards.audit import Audit, Tokenise
     from toolfold.guards.privacy import KeepPrivate
     from toolfold.privacy.privacy import RunPrivacy
 
@@ -52,7 +52,7 @@ class Chain:
         self._usage = Usage(settings.limits)
         self._privacy = _privacy(settings) if settings.privacy.enabled else None
         tokenise = self._privacy.tokenise if self._privacy is not None else None
-        self._audit = Audit(settings, tokenise) if settings.audit.enabled else None
+        self._audit = _audit(settings, tokenise) if settings.audit.enabled else None
         self.programs = Programs(settings.review, recorded=self._audit is not None)
 
     def note(self, noted: ToolNoted) -> None:
@@ -106,6 +106,12 @@ class Chain:
             Slots(self._limits.concurrent_calls, replies),  # innermost: a call that waits for a person holds no slot
         ]
         return stack(guards, upstream)
+
+
+def _audit(settings: Settings, tokenise: Tokenise | None) -> Audit:
+    from toolfold.guards.audit import Audit  # with its database: only where it is asked for
+
+    return Audit(settings, tokenise)
 
 
 def _privacy(settings: Settings) -> KeepPrivate:

@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolfold.config.retention import RetentionSettings
-from toolfold.privacy.store import VaultStore
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.quota import measured
-from toolfold.session.homes import SessionHomes, homes_in, state_of
+from toolfold.session.homes import SessionHomes, SessionState, homes_in, state_of
 from toolfold.session.output import OUTPUT_NAME, OUTPUTS
 
 _PERIOD = 3600.0
@@ -66,7 +65,6 @@ class Retention:
         self._logs = data_dir / "logs"
         self._settings = settings
         self._homes = homes
-        self._vaults = VaultStore(data_dir, with_values=True)
         self._stopped = threading.Event()
         self._thread = ThreadPoolExecutor(1, "retention")
         self._sweeping: asyncio.Future[bool] | None = None
@@ -123,7 +121,7 @@ class Retention:
                 runs[state.caller][home.path.name] = (home, status.st_mtime_ns)
             elif _is_older(status.st_mtime, self._settings.sessions):
                 if self._homes.expire(home, status.st_mtime_ns) and state is not None:
-                    self._vaults.forget(state.caller, state.name)
+                    self._forget_values(state)
             else:
                 self._sweep_outputs(home, status.st_mtime_ns)
         for homes in runs.values():
@@ -132,6 +130,12 @@ class Retention:
                 if self._stopped.is_set():
                     return
                 self._homes.expire(*homes[file.name])
+
+    def _forget_values(self, state: SessionState) -> None:
+        """Private values go with their session."""
+        from toolfold.privacy.store import VaultStore  # seldom needed, so it is not imported before
+
+        VaultStore(self._data_dir, with_values=True).forget(state.caller, state.name)
 
     def _sweep_outputs(self, home: SessionHome, used: int) -> None:
         names = [file.name for file in expired(outputs_of(home), self._settings.outputs, self._settings.outputs_size)]
