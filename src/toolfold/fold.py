@@ -22,7 +22,7 @@ from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
 from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
-from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
+from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Replied, Reply, RunError, RunResult
 
 if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
@@ -210,7 +210,7 @@ class Toolfold:
         """
         events: asyncio.Queue[Event] = asyncio.Queue()
 
-        async def ask(question: Question) -> Reply:
+        async def ask(question: Question) -> Reply | Replied:
             request = ApprovalRequest(question, asyncio.get_running_loop().create_future())
             events.put_nowait(request)
             return await request.reply

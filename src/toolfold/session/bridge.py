@@ -170,16 +170,19 @@ class Bridge:
 
     async def _upstream(self, call: guard.Call) -> ToolResult:
         fleet = self._world.fleet
+        person = self._world.chain.person(call)
         match call.kind:
             case "resource":
-                return ToolResult(parts=await fleet.read_resource(call.server, call.name))
+                return ToolResult(parts=await fleet.read_resource(call.server, call.name, person=person))
             case "prompt":
-                messages = await fleet.get_prompt(call.server, call.name, call.arguments)
+                messages = await fleet.get_prompt(call.server, call.name, call.arguments, person=person)
                 return ToolResult(structured=messages, has_structured=True)
             case "tool":
                 # Asked for only where the run has a listener: each report is a message that both sides have to handle.
                 on_progress = partial(self._progressed, call) if self._run.on_event is not None else None
-                result = await fleet.call(call.server, call.name, call.arguments, on_progress=on_progress)
+                result = await fleet.call(
+                    call.server, call.name, call.arguments, on_progress=on_progress, person=person
+                )
                 self._world.catalog.roster.used(call.server)
                 return result
 

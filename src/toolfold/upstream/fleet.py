@@ -15,6 +15,7 @@ from toolfold.config.secrets import Redactor
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
+from toolfold.upstream.asking import Person
 from toolfold.upstream.connection import NOT_SENT, OnProgress, Transport
 from toolfold.upstream.health import Health
 from toolfold.upstream.processes.supervisor import Supervisor
@@ -105,11 +106,18 @@ class Fleet:
         return upstream
 
     async def call(
-        self, server: str, tool: str, arguments: dict[str, Any], *, on_progress: OnProgress | None = None
+        self,
+        server: str,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        person: Person | None = None,
     ) -> ToolResult:
         """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered, with whether the call
         may have taken effect; a tool's own failure is an answer (`is_error`). Cancelling the call cancels it at the
-        server. A start takes at most the server's `start_timeout` and the call itself its `call_timeout`."""
+        server. A start takes at most the server's `start_timeout` and the call itself its `call_timeout`, without the
+        time in which `person` answers a question of the server. Without a person such a question is declined."""
         upstream = self._upstream(server)
         with upstream.redacted():
             connection = upstream.connection
@@ -119,7 +127,7 @@ class Fleet:
                 except UpstreamError as error:
                     message = error.message.removeprefix(f"{server}: ")
                     raise type(error)(server, message, hint=f"{NOT_SENT} {error.hint}".strip()) from error
-            return await connection.call(tool, arguments, on_progress)
+            return await connection.call(tool, arguments, on_progress, person)
 
     async def listing(self, server: str, *, background: bool = False, now: bool = False) -> Listing:
         """Everything the server offers now, asked afresh.
@@ -163,23 +171,26 @@ class Fleet:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def read_resource(self, server: str, uri: str) -> list[Part]:
+    async def read_resource(self, server: str, uri: str, *, person: Person | None = None) -> list[Part]:
         upstream = self._upstream(server)
         with upstream.redacted():
             connection = await upstream.connected()
-            raw = await connection.request("resources/read", {"uri": uri}, f"resource `{uri}`", name=uri)
+            what = f"resource `{uri}`"
+            raw = await connection.request("resources/read", {"uri": uri}, what, name=uri, person=person)
             try:
                 return resource_parts(raw)
             except InvalidResponseError as error:
                 raise UpstreamError(server, f"sent an invalid response for resource `{uri}`: {error}.") from None
 
-    async def get_prompt(self, server: str, name: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
+    async def get_prompt(
+        self, server: str, name: str, arguments: dict[str, str], *, person: Person | None = None
+    ) -> list[dict[str, Any]]:
         """The prompt's messages, each as `{"role", "content"}`."""
         upstream = self._upstream(server)
         with upstream.redacted():
             connection = await upstream.connected()
             params = {"name": name, "arguments": arguments}
-            raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name)
+            raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name, person=person)
             try:
                 return prompt_messages(raw)
             except InvalidResponseError as error:

@@ -20,9 +20,7 @@ from toolfold.errors import UpstreamError, UpstreamIsToolfold, UpstreamUnavailab
 from toolfold.upstream.connection import (
     QUOTED_CHARS,
     Connection,
-    PendingConnection,
     Transport,
-    follow_changes,
     last_output,
     unauthorized,
 )
@@ -151,6 +149,8 @@ class UpstreamServer:
 
     async def _run_connection(self, era: Era, deadline: float, opened: asyncio.Future[Connection]) -> None:
         """One connection, from its start to its end."""
+        from toolfold.upstream.session import PendingConnection
+
         loop = asyncio.get_running_loop()
         connection: Connection | None = None
         transport: Transport | None = None
@@ -212,6 +212,8 @@ class UpstreamServer:
 
     async def _watch(self, connection: Connection) -> None:
         """Until the connection ends, list the server again whenever it says that its lists changed."""
+        from toolfold.upstream.session import follow_changes
+
         relisting: asyncio.Task[None] | None = None
         following = asyncio.create_task(follow_changes(connection))
         try:
