@@ -139,7 +139,8 @@ class Toolfold:
 
         `caller` is whose sessions these are; `groups` and `context` are what guards and the program may know of it and
         of the run (a user's id, say): `context.user_id` in the program, and in arguments by `context.inject`.
-        `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
+        `timeout` is in seconds from now, whatever is waited for but a person; without it the time that servers take
+        is not counted, up to what one call may take. `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
         self._check_open()
@@ -150,11 +151,10 @@ class Toolfold:
         for name, value in (context or {}).items():
             _text(name, "context")
             _text(value, f"context[{name!r}]")
-        seconds = self.settings.sandbox.timeout if timeout is None else timeout
         run = RunContext(
             caller,
             session,
-            Deadline(seconds),
+            self._deadline(timeout),
             groups=frozenset(groups),
             values=context or {},
             on_event=on_event,
@@ -177,12 +177,25 @@ class Toolfold:
         finally:
             self._runs.discard(task)
 
+    def _deadline(self, timeout: float | None) -> Deadline:
+        """The clock of a run. By default it leaves time for what one call of a server may take, its start included; a
+        time that somebody has chosen always holds."""
+        sandbox = self.settings.sandbox
+        if timeout is not None:
+            return Deadline(timeout)
+        if "timeout" in sandbox.model_fields_set:
+            return Deadline(sandbox.timeout)
+        longest = (each.start_timeout + each.call_timeout for each in self.settings.servers.values())
+        return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
+
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         if not self.settings.enabled:
             return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
-            await self.live.listed_for_program(code, run.deadline.remaining)
+            if self.catalog.missing:
+                with run.deadline.waiting():
+                    await self.live.listed_for_program(self._unlisted_in(code), run.deadline.patience)
             refused = self._review(code, run.caller) if check else None
             run.notes.review = "refused" if refused is not None else "passed" if check else "off"
             if refused is not None:
@@ -361,7 +374,7 @@ class Toolfold:
         lines += self._usages(finding.tool for finding in findings[:5])
         # A server that is not listed yet has no module: say so, and why.
         states = self.roster.states()
-        lines += [states[server].text for server in self.live.unlisted_in(code) if server in states]
+        lines += [states[server].text for server in self._unlisted_in(code) if server in states]
         first = findings[0]
         return RunError(
             code=first.code,
@@ -370,6 +383,12 @@ class Toolfold:
             line=first.line,
             text="\n".join(["Nothing was run.", *lines]),
         )
+
+    def _unlisted_in(self, code: str) -> list[str]:
+        """The servers that a program names and that have not been listed."""
+        from toolfold.review.servers import named_servers
+
+        return named_servers(code, self.catalog.missing)
 
     def _risk(self, code: str) -> Risk:
         from toolfold.review.risk import assess

@@ -85,7 +85,7 @@ class Again(Exception):
         self.request = request
 
 
-def call(name: str, arguments: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+def call(name: str, arguments: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:  # noqa: PLR0912
     match name:
         case "plain":
             return text("plain")
@@ -99,15 +99,14 @@ def call(name: str, arguments: dict[str, Any], params: dict[str, Any]) -> dict[s
             answer = asked({"method": "elicitation/create", "params": where}, params)
             return text(answer.get("result") or answer)
         case "many":
-            request = {"method": "elicitation/create", "params": form_params(arguments)}
-            found = [ask(**request).get("result", {}).get("action") for _ in range(arguments["times"])]
-            return text(found)
-        case "pay":
+            found = [ask("elicitation/create", form_params(arguments)) for _ in range(arguments["times"])]
+            return text([each.get("result", {}).get("action") for each in found])
+        case "seat":
             if not opened.is_set():
                 opened.set()
                 where = {"mode": "url", "message": "Sign in first.", "url": URL, "elicitationId": "e2"}
                 raise Refused({"code": -32042, "message": "sign in", "data": {"elicitations": [where]}})
-            return text("paid")
+            return text("seated")
         case "hold":
             note("holding")
             release.wait(60)
@@ -172,13 +171,16 @@ def task_result(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def definition(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "description": f"{name} it", "inputSchema": {"type": "object"}}
+    taken: dict[str, Any] = {"schema": {"type": "object"}, "message": {"type": "string"}, "url": {"type": "string"}}
+    taken |= {"times": {"type": "integer"}, "fails": {"type": "boolean"}}
+    schema = {"type": "object", "properties": taken}
+    found: dict[str, Any] = {"name": name, "description": f"{name} it", "inputSchema": schema}
     if name.startswith("dig"):
         found["execution"] = {"taskSupport": "required"}
     return found
 
 
-TOOLS = ["plain", "capabilities", "form", "url", "many", "pay", "hold", "release", "sample", "roots", "log"]
+TOOLS = ["plain", "capabilities", "form", "url", "many", "seat", "hold", "release", "sample", "roots", "log"]
 DIGGING = ["dig", "dig_and_ask", "dig_forever"]
 
 

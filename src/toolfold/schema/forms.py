@@ -190,8 +190,8 @@ class Form(msgspec.Struct, frozen=True):
             "required": [field.name for field in self.fields if field.required],
         }
 
-    def check(self, values: Mapping[str, Any]) -> dict[str, Value]:
-        """The values as the server gets them, with its defaults for those that are missing.
+    def check(self, values: Mapping[str, Any], *, defaults: bool = True) -> dict[str, Value]:
+        """The values as the server gets them, with its `defaults` for those that are missing.
 
         Raises InvalidValueError for a value that its field does not take; what was not asked for is left out.
         """
@@ -200,16 +200,16 @@ class Form(msgspec.Struct, frozen=True):
             value = values.get(field.name)
             if value is not None:
                 checked[field.name] = field.check(value)
-            elif field.default is not None:
+            elif field.default is not None and defaults:
                 checked[field.name] = field.default
             elif field.required:
                 raise InvalidValueError(f"{field.label} is required.")
         return checked
 
-    def parse(self, texts: Mapping[str, str]) -> dict[str, Value]:
-        """The same for what a person typed. An empty text is no answer, except where only an empty text is allowed."""
+    def parse(self, texts: Mapping[str, str], *, defaults: bool = True) -> dict[str, Value]:
+        """The same for what a person typed; an empty text is no value."""
         typed = {field.name: field.parse(texts[field.name]) for field in self.fields if texts.get(field.name)}
-        return self.check(typed)
+        return self.check(typed, defaults=defaults)
 
 
 def url_form(url: Any) -> Form:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
@@ -18,11 +18,16 @@ from toolfold.schema.forms import Form, UnsupportedFormError, Value, read_form, 
 from toolfold.upstream.serverlog import ServerLog
 
 if TYPE_CHECKING:
+    from mcp.shared.exceptions import MCPError
     from mcp_types import ElicitRequestParams, ElicitResult
+
+OnProgress = Callable[[float, float | None, str | None], None]
+Roots = Callable[[], Awaitable[list[dict[str, str]]]]
+"""The folders that our own client works in: `uri` and `name` of each."""
 
 QUESTIONS = 10
 """Questions that a server may ask during one call."""
-MESSAGE_CHARS = 2000
+MESSAGE_CHARS = 8000
 LEFT_BEHIND = 60.0
 """Seconds for which a server may still be working on a call that was given up: its question may be about that one."""
 RELATED_TASK = "io.modelcontextprotocol/related-task"
@@ -99,23 +104,38 @@ class Flight:
         self.task = ""
         """The server's name for it, where it runs as a task."""
         self.questions = 0
-        self._open: set[asyncio.Task[Answer]] = set()
-
-    async def ask(self, person: Person, asked: Asked) -> Answer:
-        """The person's answer. When the call ends first, the question is withdrawn."""
-        self.questions += 1
-        task = asyncio.create_task(person.answer(asked))
-        self._open.add(task)
-        try:
-            await asyncio.wait([task])
-            return Answer("cancel") if task.cancelled() else task.result()
-        finally:
-            task.cancel()
-            self._open.discard(task)
+        self.open: set[_OpenQuestion] = set()
 
     def end(self) -> None:
-        for task in self._open:
-            task.cancel()
+        for question in list(self.open):
+            question.ended(self)
+
+
+class _OpenQuestion:
+    """A question that can be about any of these calls. When all of them have ended, it is withdrawn."""
+
+    def __init__(self, flights: list[Flight], person: Person, asked: Asked) -> None:
+        self._flights = set(flights)
+        self._task = asyncio.create_task(person.answer(asked))
+
+    async def answer(self) -> Answer:
+        flights = list(self._flights)
+        with contextlib.ExitStack() as stack:
+            for flight in flights:
+                flight.questions += 1
+                flight.open.add(self)
+                stack.callback(flight.open.discard, self)
+                stack.enter_context(flight.clock.paused())
+            try:
+                await asyncio.wait([self._task])
+                return Answer("cancel") if self._task.cancelled() else self._task.result()
+            finally:
+                self._task.cancel()
+
+    def ended(self, flight: Flight) -> None:
+        self._flights.discard(flight)
+        if not self._flights:
+            self._task.cancel()
 
 
 class Flights:
@@ -149,13 +169,29 @@ class Flights:
         values = cast("dict[str, Any]", answer.values) if answer.action == "accept" and params.mode == "form" else None
         return ElicitResult(action=answer.action, content=values)
 
+    async def opened(self, error: MCPError, flight: Flight) -> bool:
+        """Whether the call was refused until a person has opened some addresses, and a person now has."""
+        from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData
+        from pydantic import ValidationError
+
+        if error.code != URL_ELICITATION_REQUIRED or flight.person is None:
+            return False
+        try:
+            addresses = ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
+        except ValidationError:
+            return False
+        for params in addresses:
+            if (await self.ask(params, flight)).action != "accept":
+                return False
+        return bool(addresses)
+
     async def _answer(self, params: ElicitRequestParams, flight: Flight | None) -> Answer:
         flights = [flight] if flight is not None else self._meant(_task_of(params))
         person = flights[0].person if flights else None
         if person is None:
             self._log.note("asked a question that belongs to no run with a person to ask; it was declined")
             return Answer("decline")
-        if flights[0].questions >= QUESTIONS:
+        if max(each.questions for each in flights) >= QUESTIONS:
             self._log.note(f"asked more than {QUESTIONS} questions during one call; the rest was declined")
             return Answer("decline")
         try:
@@ -163,10 +199,7 @@ class Flights:
         except UnsupportedFormError as error:
             self._log.note(f"asked with a form that cannot be shown, which was declined: {error}")
             return Answer("decline")
-        with contextlib.ExitStack() as stack:
-            for each in flights:
-                stack.enter_context(each.clock.paused())
-            return await flights[0].ask(person, Asked(params.message[: MESSAGE_CHARS * 2], form))
+        return await _OpenQuestion(flights, person, Asked(params.message[:MESSAGE_CHARS], form)).answer()
 
     def _meant(self, task: str) -> list[Flight]:
         """The calls, all of one run, that a question can be about; none if it cannot be known."""

@@ -12,11 +12,12 @@ from toolfold import __version__
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, TextPart, ToolResult
 from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from toolfold.upstream.asking import CallClock, Flight, Flights, Person
+from toolfold.upstream.asking import CallClock, Flight, Flights, OnProgress, Person
 from toolfold.upstream.listing import ListingReader
 from toolfold.upstream.remote import needs_authorization
 from toolfold.upstream.results import InvalidResponseError, tool_result
 from toolfold.upstream.serverlog import DOCTOR, ServerLog
+from toolfold.upstream.tasks import Tasks
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from mcp.shared.exceptions import MCPError
     from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
-OnProgress = Callable[[float, float | None, str | None], None]
 AnswerInput = Callable[[dict[str, Any], Flight], Awaitable[dict[str, Any]]]
 """From an answer that asks for input to what is sent with the same request again."""
 
@@ -71,6 +71,8 @@ class Connection:
         transport: Transport,
         flights: Flights,
         answer_input: AnswerInput,
+        *,
+        offers_roots: bool = False,
     ) -> None:
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -81,6 +83,8 @@ class Connection:
         self.transport = transport
         self.version = session.protocol_version or ""
         self.modern = self.version in MODERN_PROTOCOL_VERSIONS
+        self.unmet: set[str] = set()
+        """What the server wanted of its client that we do not offer, for `doctor`."""
         self.answered = False
         """Whether a call has succeeded. A server that worked once is restarted without a pause."""
         self.end_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -94,7 +98,9 @@ class Connection:
         self._remote = config.transport != "stdio"
         self._parameter_headers: dict[str, dict[tuple[str, ...], str]] = {}
         self._flights = flights
+        self._offers_roots = offers_roots
         self._answer_input = answer_input
+        self._tasks = Tasks(lambda method, params: self._send(method, params, None))
         self._meta = self._modern_meta(asks=False) if self.modern else None
         self._asking_meta = self._modern_meta(asks=True) if self.modern else None
         transport.on_end(self._ended)
@@ -110,6 +116,10 @@ class Connection:
         self.on_close()
         self.wake.set()
 
+    def task_progress(self, token: str | int, done: float, total: float | None, message: str | None) -> None:
+        """What a server reports about a task, after its request was answered."""
+        self._tasks.report(token, done, total, message)
+
     def mark_stale(self) -> None:
         """Have the server listed again: it says that what it offers has changed."""
         self.stale = True
@@ -121,8 +131,11 @@ class Connection:
         arguments: dict[str, Any],
         on_progress: OnProgress | None = None,
         person: Person | None = None,
+        *,
+        task: bool = False,
     ) -> ToolResult:
-        """`person` answers what the server asks during the call; without one, it is declined."""
+        """`person` answers what the server asks during the call; without one, it is declined. `task`: the server runs
+        the tool only as a task."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import HEADER_MISMATCH
 
@@ -133,16 +146,16 @@ class Connection:
             async with CallClock(self.config.call_timeout) as clock:
                 with self._flights.call(person, clock) as flight:
                     try:
-                        raw = await self._answered("tools/call", params, flight, tool, on_progress)
+                        raw = await self._called(params, flight, on_progress, task=task)
                     except MCPError as error:
-                        if error.code != HEADER_MISMATCH or not self.modern:
-                            raise
-                        # Refused before it was run, because the headers follow a schema that has changed: read it,
-                        # send again.
+                        # Refused before it was run, for something that can be mended: then it is sent again, once.
                         effect = REFUSED
-                        await self.listing()
+                        if error.code == HEADER_MISMATCH and self.modern:
+                            await self.listing()  # the headers follow a schema that has changed
+                        elif not await self._flights.opened(error, flight):
+                            raise
                         effect = MAY_HAVE_RUN
-                        raw = await self._answered("tools/call", params, flight, tool, on_progress)
+                        raw = await self._called(params, flight, on_progress, task=task)
             result = tool_result(raw, modern=self.modern)
         except MCPError as error:
             raise await self.explain(error, what, MAY_HAVE_RUN) from error
@@ -152,6 +165,13 @@ class Connection:
             raise UpstreamError(self.server, f"{what} sent an invalid response: {error}.", hint=MAY_HAVE_RUN) from None
         self.answered = True
         return self._without_secrets(result) if result.is_error else result
+
+    async def _called(
+        self, params: dict[str, Any], flight: Flight, on_progress: OnProgress | None, *, task: bool
+    ) -> dict[str, Any]:
+        if task:
+            return await self._tasks.run(params, flight, on_progress)
+        return await self._answered("tools/call", params, flight, params["name"], on_progress)
 
     async def _answered(
         self, method: str, params: dict[str, Any], flight: Flight, name: str, on_progress: OnProgress | None = None
@@ -200,7 +220,9 @@ class Connection:
 
         claims = self.session.server_capabilities
         assert claims is not None
-        reader = ListingReader(self.server, self._page)
+        tasks = claims.tasks.requests.tools if claims.tasks is not None and claims.tasks.requests is not None else None
+        can_run_tasks = not self.modern and tasks is not None and tasks.call is not None
+        reader = ListingReader(self.server, self._page, tasks=can_run_tasks)
         try:
             async with asyncio.timeout(self.config.call_timeout * LISTING_TIMES):
                 listing = await reader.read(
@@ -295,7 +317,7 @@ class Connection:
 
         `effect` says what is known about the effect of a request that was sent and not answered.
         """
-        from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+        from mcp_types import CONNECTION_CLOSED, MISSING_REQUIRED_CLIENT_CAPABILITY, REQUEST_TIMEOUT
 
         if error.code == REQUEST_TIMEOUT and "timed out" in error.message:
             return self._too_late(what, effect)
@@ -304,6 +326,9 @@ class Connection:
             await asyncio.wait({self.end_reason}, timeout=END_REASON_TIMEOUT if self.over or self.closed else 0.5)
             if self.end_reason.done():
                 return self.lost(what, effect)
+        if error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
+            wanted = self.log.quoted(error.message, QUOTED_CHARS)
+            self.unmet.add(f"it wants something of its client that Toolfold does not offer: {wanted}")
         if self._status == 404 and "ession" in error.message:
             self.close()
             return UpstreamUnavailable(
@@ -325,10 +350,13 @@ class Connection:
             PROTOCOL_VERSION_META_KEY,
         )
 
+        capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}} if asks else {}
+        if self._offers_roots:
+            capabilities["roots"] = {}
         meta: dict[str, Any] = {
             PROTOCOL_VERSION_META_KEY: self.version,
             CLIENT_INFO_META_KEY: {"name": "toolfold", "version": __version__},
-            CLIENT_CAPABILITIES_META_KEY: {"elicitation": {"form": {}, "url": {}}} if asks else {},
+            CLIENT_CAPABILITIES_META_KEY: capabilities,
         }
         claims = self.session.server_capabilities
         if claims is not None and claims.logging is not None:

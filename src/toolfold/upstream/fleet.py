@@ -15,8 +15,8 @@ from toolfold.config.secrets import Redactor
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
-from toolfold.upstream.asking import Person
-from toolfold.upstream.connection import NOT_SENT, OnProgress, Transport
+from toolfold.upstream.asking import OnProgress, Person, Roots
+from toolfold.upstream.connection import NOT_SENT, Connection, Transport
 from toolfold.upstream.health import Health
 from toolfold.upstream.processes.supervisor import Supervisor
 from toolfold.upstream.remote import open_remote
@@ -48,6 +48,8 @@ class Fleet:
         starts = starts or StartQueue()
         self.servers = servers
         self.on_listing = on_listing
+        self.roots: Roots | None = None
+        """The folders that a server is told to work in; without it, none. To be set before a server starts."""
         self._log_dir = log_dir
         self._message_limit = message_limit
         self._supervisor = Supervisor(log_dir)
@@ -59,6 +61,7 @@ class Fleet:
                 partial(self._open, config, log),
                 starts,
                 self._announce,
+                lambda: self.roots,
             )
             for name, config in servers.items()
         }
@@ -113,21 +116,29 @@ class Fleet:
         *,
         on_progress: OnProgress | None = None,
         person: Person | None = None,
+        task: bool = False,
     ) -> ToolResult:
         """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered, with whether the call
         may have taken effect; a tool's own failure is an answer (`is_error`). Cancelling the call cancels it at the
         server. A start takes at most the server's `start_timeout` and the call itself its `call_timeout`, without the
-        time in which `person` answers a question of the server. Without a person such a question is declined."""
+        time in which `person` answers a question of the server. Without a person such a question is declined.
+        `task`: the server runs this tool only as a task."""
+        connection = self._upstream(server).connection or await self.ready(server)
+        with self._upstream(server).redacted():
+            return await connection.call(tool, arguments, on_progress, person, task=task)
+
+    def is_ready(self, server: str) -> bool:
+        return self._upstream(server).connection is not None
+
+    async def ready(self, server: str) -> Connection:
+        """Start the server if it is not up; an error says that nothing was sent."""
         upstream = self._upstream(server)
         with upstream.redacted():
-            connection = upstream.connection
-            if connection is None:
-                try:
-                    connection = await upstream.connected()
-                except UpstreamError as error:
-                    message = error.message.removeprefix(f"{server}: ")
-                    raise type(error)(server, message, hint=f"{NOT_SENT} {error.hint}".strip()) from error
-            return await connection.call(tool, arguments, on_progress, person)
+            try:
+                return await upstream.connected()
+            except UpstreamError as error:
+                message = error.message.removeprefix(f"{server}: ")
+                raise type(error)(server, message, hint=f"{NOT_SENT} {error.hint}".strip()) from error
 
     async def listing(self, server: str, *, background: bool = False, now: bool = False) -> Listing:
         """Everything the server offers now, asked afresh.

@@ -17,6 +17,7 @@ from typing import cast
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing
 from toolfold.errors import UpstreamError, UpstreamIsToolfold, UpstreamUnavailable
+from toolfold.upstream.asking import Roots
 from toolfold.upstream.connection import (
     QUOTED_CHARS,
     Connection,
@@ -51,6 +52,7 @@ class UpstreamServer:
         opener: Opener,
         starts: StartQueue,
         on_listing: Callable[[Listing], None],
+        roots: Callable[[], Roots | None] = lambda: None,
     ) -> None:
         self.server = server
         self.config = config
@@ -60,6 +62,7 @@ class UpstreamServer:
         self._starts = starts
         self._turn: Turn | None = None
         self._on_listing = on_listing
+        self._roots = roots
         self._opening: asyncio.Task[Connection] | None = None
         self._connection_tasks: set[asyncio.Task[None]] = set()
         self._era: Era = "legacy" if config.transport == "sse" else "auto"
@@ -157,7 +160,7 @@ class UpstreamServer:
         self._log.begin(f"starting ({era})")
         try:
             async with asyncio.timeout_at(deadline) as limit, self._opener() as transport:
-                pending = PendingConnection(self.server, self.config, self._log, transport)
+                pending = PendingConnection(self.server, self.config, self._log, transport, self._roots())
                 async with pending.session:
                     limit.reschedule(None)
                     try:
@@ -325,7 +328,7 @@ class UpstreamServer:
             restarts=max(0, self._started - 1),
             last_error=self.mask(self._last_error),
             retry_in=round(max(0.0, wait), 1) if state == "backoff" else 0.0,
-            problems=tuple(map(self.mask, self._problems)),
+            problems=tuple(map(self.mask, (*self._problems, *(connection.unmet if connection else ())))),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
@@ -24,15 +25,17 @@ from mcp_types import (
     ListRootsRequest,
     ListRootsResult,
     LoggingMessageNotificationParams,
+    ProgressNotification,
     PromptListChangedNotification,
     ResourceListChangedNotification,
+    Root,
     ToolListChangedNotification,
 )
 from pydantic import ValidationError
 
 from toolfold import __version__
 from toolfold.config.settings import ServerConfig
-from toolfold.upstream.asking import Flight, Flights
+from toolfold.upstream.asking import Flight, Flights, Roots
 from toolfold.upstream.connection import Connection, Transport
 from toolfold.upstream.handshake import Era, negotiate
 from toolfold.upstream.results import InvalidResponseError
@@ -43,38 +46,46 @@ _CHANGES = (ToolListChangedNotification, PromptListChangedNotification, Resource
 
 
 class _Session(ClientSession):
-    """Answers sampling and roots in our own words; neither is offered."""
+    """Refuses sampling in our own words, and notes that it was wanted. Without roots to offer there are none."""
+
+    on_sampling: Callable[[], None] = staticmethod(lambda: None)
 
     async def dispatch_input_request(
         self, ctx: ClientRequestContext, request: InputRequest
     ) -> InputResponse | ErrorData:
-        match request:
-            case CreateMessageRequest():
-                return ErrorData(code=INVALID_REQUEST, message=NO_SAMPLING)
-            case ListRootsRequest():
-                return ListRootsResult(roots=[])
-            case _:
-                return await super().dispatch_input_request(ctx, request)
+        answer = await super().dispatch_input_request(ctx, request)
+        if isinstance(request, CreateMessageRequest):
+            self.on_sampling()
+            return ErrorData(code=INVALID_REQUEST, message=NO_SAMPLING)
+        if isinstance(request, ListRootsRequest) and isinstance(answer, ErrorData):
+            return ListRootsResult(roots=[])
+        return answer
 
 
 class PendingConnection:
     """An open transport whose handshake is still to be done."""
 
-    def __init__(self, server: str, config: ServerConfig, log: ServerLog, transport: Transport) -> None:
+    def __init__(
+        self, server: str, config: ServerConfig, log: ServerLog, transport: Transport, roots: Roots | None = None
+    ) -> None:
         self._server = server
         self._config = config
         self._log = log
         self._transport = transport
+        self._roots = roots
         self._flights = Flights(log)
         self._connection: Connection | None = None
         self._dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(transport.reader, transport.writer)
-        self.session: ClientSession = _Session(
+        session = _Session(
             dispatcher=self._dispatcher,
             message_handler=self._on_message,
             elicitation_callback=self._on_elicitation,
+            list_roots_callback=None if roots is None else self._on_roots,
             logging_callback=self._on_log,
             client_info=Implementation(name="toolfold", version=__version__),
         )
+        session.on_sampling = self._on_sampling
+        self.session: ClientSession = session
         """To be entered before `connect`, and left, by the same task."""
 
     async def connect(self, era: Era, budget: float) -> Connection:
@@ -88,15 +99,36 @@ class PendingConnection:
             self._transport,
             self._flights,
             self._answer_input,
+            offers_roots=self._roots is not None,
         )
         return self._connection
 
     async def _on_message(self, message: IncomingMessage) -> None:
-        if self._connection is not None and isinstance(message, _CHANGES):
+        if self._connection is None:
+            return
+        if isinstance(message, _CHANGES):
             self._connection.mark_stale()
+        elif isinstance(message, ProgressNotification):
+            told = message.params
+            self._connection.task_progress(told.progress_token, told.progress, told.total, told.message)
 
     async def _on_elicitation(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         return await self._flights.ask(params)
+
+    async def _on_roots(self, context: ClientRequestContext) -> ListRootsResult:
+        return await self._named_roots()
+
+    async def _named_roots(self) -> ListRootsResult:
+        given = [] if self._roots is None else await self._roots()
+        roots: list[Root] = []
+        for each in given:
+            with contextlib.suppress(ValidationError):  # a client's root that is no file
+                roots.append(Root.model_validate({"uri": each["uri"], "name": each.get("name") or None}))
+        return ListRootsResult(roots=roots)
+
+    def _on_sampling(self) -> None:
+        if self._connection is not None:
+            self._connection.unmet.add("it asks for sampling (answers of a model), which Toolfold does not offer")
 
     async def _on_log(self, params: LoggingMessageNotificationParams) -> None:
         self._log.message(params.level, params.logger or "", params.data)
@@ -121,8 +153,9 @@ class PendingConnection:
             case ElicitRequest(params=params):
                 answer: InputResponse = await self._flights.ask(params, flight)
             case ListRootsRequest():
-                answer = ListRootsResult(roots=[])
+                answer = await self._named_roots()
             case CreateMessageRequest():
+                self._on_sampling()
                 raise MCPError(INVALID_REQUEST, NO_SAMPLING)
         return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
