@@ -12,9 +12,12 @@ import pytest
 
 from tests.upstream_lab import SERVERS, eventually
 from toolfold import ApprovalRequest, Finished, Question, RunResult, Toolfold
+from toolfold.config.settings import ServerConfig
 from toolfold.guards.context import Ask
 from toolfold.guards.events import Replied, Reply
 from toolfold.telemetry.audit_reader import AuditReader, Call, Filter
+from toolfold.upstream import server
+from toolfold.upstream.fleet import Fleet
 
 pytestmark = pytest.mark.anyio
 
@@ -217,6 +220,17 @@ async def test_sampling_is_refused_in_plain_words_and_roots_are_none(fold: Toolf
     assert printed(await fold.run(program(era, "roots"))) == {"roots": []}
     problems = next(health.problems for health in fold.fleet.health() if health.server == era)
     assert "it asks for sampling (answers of a model), which Toolfold does not offer" in problems
+
+
+async def test_a_server_that_goes_on_announcing_changes_is_listed_less_and_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "RELIST_SPACING", 0.02)
+    calls = tmp_path / "calls"
+    config = ServerConfig(command=sys.executable, args=(ASKS, f"calls={calls}"))
+    async with Fleet({"a": config}, log_dir=tmp_path / "logs") as fleet:
+        await fleet.call("a", "announce", {"times": 100})
+        assert 2 <= calls.read_text().count("tools/list") <= 9
 
 
 @pytest.mark.parametrize("era", ERAS)

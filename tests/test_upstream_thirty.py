@@ -63,5 +63,5 @@ async def test_every_program_that_names_a_working_server_runs_the_first_time(run
 
         # The broken ones are named with their own reasons, each by its module's name.
         text = (await run("missing")).text
-        assert "missing: failed: its `command` cannot be run" in text
-        assert "ends: failed" not in text
+        assert "servers.missing is not available now: failed: the command `no-such-command-here`" in text
+        assert "ends" not in text

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolfold.catalog.catalog import Answer, Catalog, Detail
 from toolfold.catalog.trees import ApiTrees
+from toolfold.codegen.names import identifier
 from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
@@ -367,14 +368,15 @@ class Toolfold:
             tool = self.catalog.tool(*found) if found is not None else None
             return self._chain.denial(caller, tool) if tool is not None else ""
 
-        findings = review(code, names, self.catalog.shown_tool, self._validators, denied)
+        # A server that is not listed yet has no module: say so, and why.
+        states = self.roster.states()
+        absent = {server: states[server].text for server in self._unlisted_in(code) if server in states}
+        modules = {identifier(name, "server"): text.removeprefix(f"{name}: ") for name, text in absent.items()}
+        findings = review(code, names, self.catalog.shown_tool, self._validators, denied, modules)
         if not findings:
             return None
         lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
         lines += self._usages(finding.tool for finding in findings[:5])
-        # A server that is not listed yet has no module: say so, and why.
-        states = self.roster.states()
-        lines += [states[server].text for server in self._unlisted_in(code) if server in states]
         first = findings[0]
         return RunError(
             code=first.code,

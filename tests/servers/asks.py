@@ -11,6 +11,7 @@ import json
 import queue
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,11 @@ def call(name: str, arguments: dict[str, Any], params: dict[str, Any]) -> dict[s
         case "roots":
             answer = asked({"method": "roots/list", "params": {}}, params)
             return text(answer.get("result") or answer)
+        case "announce":
+            for _ in range(arguments["times"]):
+                send({"method": "notifications/tools/list_changed"})
+                time.sleep(0.01)
+            return text("announced")
         case "log":
             for number in range(arguments.get("times", 1)):
                 data = {"level": "warning", "logger": "boiler", "data": f"pressure {number}"}
@@ -180,7 +186,20 @@ def definition(name: str) -> dict[str, Any]:
     return found
 
 
-TOOLS = ["plain", "capabilities", "form", "url", "many", "seat", "hold", "release", "sample", "roots", "log"]
+TOOLS = [
+    "plain",
+    "capabilities",
+    "form",
+    "url",
+    "many",
+    "seat",
+    "hold",
+    "release",
+    "sample",
+    "roots",
+    "log",
+    "announce",
+]
 DIGGING = ["dig", "dig_and_ask", "dig_forever"]
 
 

@@ -36,7 +36,7 @@ FIRST_DELAY = 0.5
 LONGEST_DELAY = 60.0
 CLOSE_TIMEOUT = 10.0
 RELIST_SPACING = 1.0
-"""Seconds between two listings of a server that keeps announcing changes."""
+"""Seconds between two listings of a server that announces changes; twice as many each time while it goes on so."""
 
 Opener = Callable[[], AbstractAsyncContextManager[Transport]]
 
@@ -71,6 +71,7 @@ class UpstreamServer:
         self._started = 0
         self._last_error = ""
         self._problems: tuple[str, ...] = ()
+        self._spacing = RELIST_SPACING
         self._closed = False
 
     async def connected(self, *, background: bool = False, now: bool = False) -> Connection:
@@ -237,7 +238,8 @@ class UpstreamServer:
             self._on_listing(await self._listing(connection))
         except Exception as error:
             self._log.note(f"the changed list was not taken over: {error!r}")
-        await asyncio.sleep(RELIST_SPACING)
+        await asyncio.sleep(self._spacing)
+        self._spacing = min(self._spacing * 2, LONGEST_DELAY) if connection.stale else RELIST_SPACING
         connection.wake.set()
 
     async def listing(self, *, background: bool = False, now: bool = False) -> Listing:
