@@ -12,6 +12,7 @@
     │   ├── UnknownTool
     │   ├── InvalidArguments
     │   └── LimitExceeded       names the limit and the setting that moves it
+    ├── SkillError              the author of a skill: it cannot be saved, read or imported
     ├── PolicyDenied            the person: a rule or a limit of theirs does not allow the call
     │   └── ApprovalDenied      they were asked and said no, or could not be asked
     ├── UpstreamError           the MCP server: it is down, slow, or sent an invalid response
@@ -90,6 +91,10 @@ class LimitExceeded(ProgramError):
     def __init__(self, message: str, *, limit: str, hint: str = "") -> None:
         super().__init__(message, hint=hint or f"The limit is `{limit}` in the settings.")
         self.limit = limit
+
+
+class SkillError(ToolfoldError):
+    code = "skill"
 
 
 class PolicyDenied(ToolfoldError):
