@@ -19,8 +19,8 @@ from toolfold.config.edge import Host
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
-from toolfold.config.skills import SkillSettings
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
+from toolfold.config.skills import SkillSettings
 
 PAGE = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
 MODELS: list[tuple[str, type[BaseModel]]] = [
