@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -77,7 +78,7 @@ class GitLibrary:
         self.location = location
         self.stale = ""
         """Why the copy of the last time is used, where the repository cannot be reached."""
-        self._is_local = location.startswith("/")
+        self.is_local = location.startswith("/")
         self._copy = cache / f"{sha256(location.encode()).hexdigest()[:32]}.git"
         self._env = {name: value for name, value in env.items() if _PASSED_ON.fullmatch(name)}
         self._env |= {
@@ -135,7 +136,7 @@ class GitLibrary:
     def _unborn(self) -> str:
         """The branch that an empty repository will have."""
         head = ""
-        if self._is_local:
+        if self.is_local:
             with contextlib.suppress(OSError, UnicodeDecodeError):
                 head = (Path(self.location) / "HEAD").read_text("ascii").strip().removeprefix("ref: ")
         return head if re.fullmatch(r"refs/heads/[\w.-]+", head) else "refs/heads/main"
@@ -174,8 +175,12 @@ class GitLibrary:
         return True
 
     def _program(self, name: str) -> tuple[str, ...]:
-        """For a repository on this machine the other side runs here too, as us: without its hooks and commands."""
-        return (f"--{name}=git {' '.join(_OPTIONS)} {name}",) if self._is_local else ()
+        """For a repository on this machine the other side runs here too, as us: without its hooks and commands.
+
+        So it may also belong to another user, which git refuses by itself.
+        """
+        options = [*_OPTIONS, "-c", f"safe.directory={self.location}"]
+        return (f"--{name}=git {shlex.join(options)} {name}",) if self.is_local else ()
 
     def _ask(self, *arguments: str, content: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
         output = self._git(*arguments, content=content, env=env)
@@ -188,7 +193,7 @@ class GitLibrary:
         """What git prints; None where it fails and `check` is off."""
         failed, output, errors = self._run(*arguments, content=content, env=env)
         if failed and check:
-            raise SkillError(f"Cannot use the library {self.location}: {_reason(errors)}.", hint=_advice(errors))
+            raise SkillError(f"Cannot use the library {self.location}: {_reason(errors)}.")
         return None if failed else output
 
     def _run(
@@ -239,8 +244,3 @@ def _reason(errors: bytes) -> str:
     lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines or ["git failed"]
     return told[0].removeprefix("fatal: ").removeprefix("error: ")[:500]
-
-
-def _advice(errors: bytes) -> str:
-    found = re.search(rb"git config --global --add safe\.directory (\S+)", errors)
-    return f"It belongs to another user. If you trust it: `{found[0].decode()}`." if found else ""
