@@ -288,6 +288,23 @@ def test_what_many_publish_at_once_is_all_there(place: Path, tmp_path: Path, key
         fetch(library, entry)
 
 
+def test_a_commit_that_came_second_is_made_again_on_top(tmp_path: Path, key: SigningKey, package: Package) -> None:
+    place = bare(tmp_path / "library")
+    seen: list[bytes | None] = []
+
+    def edit(index: bytes | None) -> dict[str, bytes]:
+        if not seen:
+            publish(opened(place, tmp_path / "faster"), package, key)
+        seen.append(index)
+        return {"note.txt": b"mine"}
+
+    opened(place, tmp_path / "slower").change(edit, "Add a note")
+    assert [index is None for index in seen] == [True, False]
+    reader = opened(place, tmp_path / "reader")
+    assert reader.read("note.txt", 100) == b"mine"
+    assert fetch(reader, find(reader, "open-issues")) == package
+
+
 def test_any_changed_byte_of_a_library_is_noticed(tmp_path: Path, key: SigningKey, package: Package) -> None:
     library = opened(tmp_path, tmp_path)
     publish(library, package, key)
