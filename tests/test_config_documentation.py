@@ -19,6 +19,7 @@ from toolfold.config.edge import Host
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
+from toolfold.config.skills import SkillSettings
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
 
 PAGE = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -26,6 +27,7 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Settings),
     ("sandbox.", SandboxSettings),
     ("retention.", RetentionSettings),
+    ("skills.", SkillSettings),
     ("policy.", PolicySettings),
     ("approval.", ApprovalSettings),
     ("context.", ContextSettings),

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from toolfold.config.settings import Settings
 from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
 from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
 from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
+from toolfold.skills.skills import Skills
 
 if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
@@ -60,6 +61,7 @@ class Toolfold:
         self._live: LiveCatalog | None = None
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
+        self.skills = Skills(self.settings, self)
 
     @classmethod
     def open(
@@ -86,6 +88,7 @@ class Toolfold:
             _log.warning(self.loaded.data_problem)
         fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
         self._fleet = await self._stack.enter_async_context(fleet)
+        self._stack.callback(self.skills.close)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
         self._live = LiveCatalog(self.catalog, fleet, self.settings.servers)
@@ -117,7 +120,13 @@ class Toolfold:
         """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
         _text(query, "query")
         answer = await self.live.search(
-            query, detail=detail, limit=limit, server=server, explain=explain, scope=self._chain.scope(caller)
+            query,
+            detail=detail,
+            limit=limit,
+            server=server,
+            explain=explain,
+            scope=self._chain.scope(caller),
+            skills=partial(self.skills.entries, caller),
         )
         told, self._untold = self._untold, []
         return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
@@ -183,16 +192,35 @@ class Toolfold:
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
-            refused = self._review(code, run.caller) if check else None
-            run.notes.review = "refused" if refused is not None else "passed" if check else "off"
-            if refused is not None:
-                return RunResult(success=False, error=refused, session=run.shown_session)
-            refused = await self._chain.programs.refusal(run, lambda: self._risk(code))
+            refused = await self.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
-        return await sessions.run(code, run)
+        result = await sessions.run(code, run)
+        await self.skills.finished(run, ok=result.success)
+        return result
+
+    # What a skill that is saved has to pass
+
+    async def refusal(self, code: str, run: RunContext, *, check: bool = True) -> RunError | None:
+        """Why a program is not run, as far as reading it tells; None if it may be."""
+        refused = self._review(code, run.caller) if check else None
+        run.notes.review = "refused" if refused is not None else "passed" if check else "off"
+        return refused or await self._chain.programs.refusal(run, lambda: self._risk(code))
+
+    async def rehearse(self, code: str, run: RunContext, seconds: float) -> RunResult:
+        """Run a program of the same caller beside `run`, with read-only tools alone."""
+        privacy = await self._chain.privacy_of(run.caller, None)
+        inner = RunContext(run.caller, None, Deadline(seconds), privacy=privacy, code=code, read_only=True)
+        sessions = await self._sandbox()
+        return await self._chain.recorded(code, inner, lambda: sessions.run_beside(code, inner))
+
+    def taken(self, name: str, caller: str) -> str:
+        """What a caller knows by this name: a server or a tool; empty where nothing has it."""
+        names = self.catalog.names_in(self._chain.scope(caller))
+        found = names.named(name)
+        return f"the server {name}" if names.behind(name) else f"the tool {found[0]}.{name}" if found else ""
 
     async def stream(
         self,
@@ -309,7 +337,7 @@ class Toolfold:
         settings = self.settings.sandbox
         self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
         await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
-        world = World(self.live, self.fleet, self._validators, self._chain)
+        world = World(self.live, self.fleet, self._validators, self._chain, self.skills)
 
         def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
             return Bridge(world, run, output)

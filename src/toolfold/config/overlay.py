@@ -23,6 +23,7 @@ from toolfold.config.policy import (
 )
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, Settings, parse_backend
+from toolfold.config.skills import SkillSettings
 
 BLOCK = "mcpCodeExecution"
 BLOCK_NAMES = {
@@ -41,6 +42,7 @@ BLOCK_NAMES = {
 _SECTIONS: dict[str, type[BaseModel]] = {
     "sandbox": SandboxSettings,
     "retention": RetentionSettings,
+    "skills": SkillSettings,
     "policy": PolicySettings,
     "approval": ApprovalSettings,
     "context": ContextSettings,
@@ -51,7 +53,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 _KNOWN = {"": Settings.model_fields.keys() - {"servers"}} | {
     name: model.model_fields.keys() for name, model in _SECTIONS.items()
 }
-STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", "privacy")
+STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", "privacy", "skills")
 """Settings that keep something closed. An error in one stops the start: its default would leave that open."""
 _TYPES = frozenset({"str", "int", "float", "bool", "none"})
 """What pydantic names in the place of an error beside the keys."""

@@ -14,6 +14,7 @@ from toolfold.config.model import Model, switchable
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
+from toolfold.config.skills import SkillSettings
 from toolfold.config.units import Cores, Seconds, Size
 
 _BACKENDS = {"bwrap": "bubblewrap", "docker": "container", "podman": "container"}
@@ -99,6 +100,7 @@ class Settings(Model):
     run_queue: int = Field(default=256, ge=0)
     """Runs that may wait in that line; more are refused."""
     retention: RetentionSettings = RetentionSettings()
+    skills: SkillSettings = SkillSettings()
     check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True

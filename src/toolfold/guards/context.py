@@ -143,6 +143,8 @@ class RunContext:
     notes: RunNotes = field(default_factory=RunNotes, compare=False, repr=False)
     code: str = field(default="", repr=False)
     """The program."""
+    read_only: bool = False
+    """Whether it may call only what is marked as read-only, whatever the policy allows."""
     answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)
     """A person's answers that hold for the rest of this run, by the target of the calls."""
 

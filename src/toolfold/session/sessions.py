@@ -110,26 +110,30 @@ class Sessions:
 
     async def _run_fresh(self, code: str, run: RunContext) -> RunResult:
         async with self._fresh_slot(run):
-            async with run.deadline.enforced(_not_started(run, "no sandbox was ready")):
-                pool = await self._pools.of(_owner(run.caller))
-                sandbox = await pool.take()
-            name = f"run-{secrets.token_hex(4)}"
-            kept: list[SessionHome] = []
+            return await self.run_beside(code, run)
 
-            def workspace() -> Path:
-                # What is cut must stay readable, and only that: the next run finds it in a session of this name.
-                kept.append(self._homes.for_output(run.caller, name))
-                return kept[0].workspace
+    async def run_beside(self, code: str, run: RunContext) -> RunResult:
+        """A run without a session that does not wait in line: another run waits for it."""
+        async with run.deadline.enforced(_not_started(run, "no sandbox was ready")):
+            pool = await self._pools.of(_owner(run.caller))
+            sandbox = await pool.take()
+        name = f"run-{secrets.token_hex(4)}"
+        kept: list[SessionHome] = []
 
-            has_output = False
-            try:
-                result, _ = await self._run_in(sandbox, code, run, workspace)
-                has_output = result.output_file is not None
-                return _renamed(result, name) if has_output else result
-            finally:
-                pool.discard(sandbox)
-                for home in kept:
-                    self._homes.release(home) if has_output else self._homes.drop(home)
+        def workspace() -> Path:
+            # What is cut must stay readable, and only that: the next run finds it in a session of this name.
+            kept.append(self._homes.for_output(run.caller, name))
+            return kept[0].workspace
+
+        has_output = False
+        try:
+            result, _ = await self._run_in(sandbox, code, run, workspace)
+            has_output = result.output_file is not None
+            return _renamed(result, name) if has_output else result
+        finally:
+            pool.discard(sandbox)
+            for home in kept:
+                self._homes.release(home) if has_output else self._homes.drop(home)
 
     @contextlib.asynccontextmanager
     async def _fresh_slot(self, run: RunContext) -> AsyncGenerator[None]:
