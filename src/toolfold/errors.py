@@ -13,6 +13,7 @@
     │   ├── InvalidArguments
     │   └── LimitExceeded       names the limit and the setting that moves it
     ├── SkillError              the author of a skill: it cannot be saved, read or imported
+    │   └── PackageRefused      the person: a package was changed, or is not from the publisher that it was from
     ├── PolicyDenied            the person: a rule or a limit of theirs does not allow the call
     │   └── ApprovalDenied      they were asked and said no, or could not be asked
     ├── UpstreamError           the MCP server: it is down, slow, or sent an invalid response
@@ -95,6 +96,10 @@ class LimitExceeded(ProgramError):
 
 class SkillError(ToolfoldError):
     code = "skill"
+
+
+class PackageRefused(SkillError):
+    code = "package_refused"
 
 
 class PolicyDenied(ToolfoldError):

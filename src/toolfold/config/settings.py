@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import Callers, JwtSettings
+from toolfold.config.logseq import LogseqSettings
 from toolfold.config.model import Model, switchable
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
@@ -101,6 +102,7 @@ class Settings(Model):
     """Runs that may wait in that line; more are refused."""
     retention: RetentionSettings = RetentionSettings()
     skills: SkillSettings = SkillSettings()
+    logseq: LogseqSettings = LogseqSettings()
     check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True
