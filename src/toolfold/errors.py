@@ -11,6 +11,7 @@
     ├── ProgramError            the agent: its program or its arguments are wrong
     │   ├── UnknownTool
     │   ├── InvalidArguments
+    │   ├── ValueRefused        it cannot be kept or shown
     │   └── LimitExceeded       names the limit and the setting that moves it
     ├── PolicyDenied            the person: a rule or a limit of theirs does not allow the call
     │   └── ApprovalDenied      they were asked and said no, or could not be asked
@@ -80,6 +81,10 @@ class UnknownTool(ProgramError):
 
 class InvalidArguments(ProgramError):
     code = "invalid_arguments"
+
+
+class ValueRefused(ProgramError):
+    code = "value_refused"
 
 
 class LimitExceeded(ProgramError):
