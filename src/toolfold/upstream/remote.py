@@ -23,7 +23,7 @@ CONNECT_TIMEOUT = 30.0
 class RefusedError(Exception):
     """The server answered the first request with an HTTP error."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int | None) -> None:
         super().__init__(f"it answered with HTTP {status}")
         self.status = status
 

@@ -69,7 +69,7 @@ class Authorization:
                     challenge = _challenge(response)
                     if challenge is not None:
                         outer.give_up(challenge)
-                if challenge is None:
+                if response.status_code < 400:
                     outer.accepted()
 
         return Auth()
