@@ -101,6 +101,15 @@ class Record(msgspec.Struct, kw_only=True):
         return [secret for secret in (self.access_token, self.refresh_token, client_secret) if secret]
 
 
+def records(folder: Path) -> list[Record]:
+    """Every record that can be read."""
+    found: list[Record] = []
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            found.append(msgspec.json.decode(path.read_bytes()[:_LARGEST], type=Record))
+    return found
+
+
 class RecordFile:
     """One server's record. Reading it again costs one `stat` as long as it has not changed."""
 
