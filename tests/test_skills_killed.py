@@ -68,7 +68,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> str:
 
 
 async def test_what_was_acknowledged_survives_a_gateway_that_is_killed(runtime_dir: Path) -> None:
-    chance = random.Random(14)
+    chance = random.Random(int(os.environ.get("TOOLFOLD_KILL_SEED", "14")))
     gateway = Gateway(runtime_dir)
     folder = runtime_dir / "skills" / "callers" / "local"
     known = 0
