@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import logging
 import os
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -27,6 +28,7 @@ from toolfold.skills.names import folder_name
 from toolfold.skills.needs import needs_of
 from toolfold.skills.store import SkillStore
 
+_log = logging.getLogger(__name__)
 Prefer = Literal["", "page", "skill"]
 _LONGEST_PAGE = 5_000_000
 _ATTEMPTS = 5
@@ -54,14 +56,16 @@ class SyncReport:
 
 
 class LogseqSkillsIntegration:
-    """Keeps the pages of a graph and the skills of a folder in step.
+    """Keeps the pages of a graph and the skills of a folder in step; without one, the person's own skills.
 
     `prefer` says which side counts where both have changed: `page`, `skill`, or neither, which leaves both as they are.
     """
 
-    def __init__(self, graph_dir: str | Path, skills: SkillStore | str | Path, *, prefer: Prefer = "") -> None:
+    def __init__(
+        self, graph_dir: str | Path, skills: SkillStore | str | Path | None = None, *, prefer: Prefer = ""
+    ) -> None:
         self.graph = Path(graph_dir).expanduser().absolute()
-        self._store = skills if isinstance(skills, SkillStore) else SkillStore(Path(skills).expanduser().absolute())
+        self._store = skills if isinstance(skills, SkillStore) else SkillStore(_skills_folder(skills))
         self._prefer: Prefer = prefer
         try:
             self.graph.mkdir(exist_ok=True)
@@ -155,6 +159,26 @@ class LogseqSkillsIntegration:
         end = "\r\n" if "\r\n" in before else "\n"
         gap = end if before and not before.endswith("\n") else ""
         self._folder.write(path, f"{before}{gap}- {text}{end}".encode())
+
+
+def follow(graph: Path, store: SkillStore, name: str) -> None:
+    """Sync a skill that was just saved. What goes wrong is for the log: the skill itself is safe."""
+    try:
+        report = LogseqSkillsIntegration(graph, store).sync_skill(name)
+        problems = report.conflicts + report.problems
+    except (SkillError, OSError) as error:
+        problems = [str(error)]
+    for problem in problems:
+        _log.warning("Logseq: %s", problem)
+
+
+def _skills_folder(skills: str | Path | None) -> Path:
+    if skills is not None:
+        return Path(skills).expanduser().absolute()
+    from toolfold.config.settings import Settings
+    from toolfold.skills.skills import scope_folder
+
+    return scope_folder(Settings().data_dir / "skills", None, "user")
 
 
 # Both sides
