@@ -24,7 +24,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from toolfold.errors import SkillError
-from toolfold.skills import front_matter
 from toolfold.skills.names import check_folder_name, module_name
 
 MAX_DESCRIPTION = 1024
@@ -110,6 +109,8 @@ def read_skill(folder: Path) -> Skill:
 
 def skill_of_files(name: str, files: Mapping[str, bytes]) -> Skill:
     """A skill from its files by their paths in the folder `name`, as `read_skill` and packages have them."""
+    from toolfold.skills import front_matter  # with YAML: only where one is read
+
     files = dict(files)
     if "SKILL.md" not in files:
         raise SkillError(f"the skill {name!r} has no SKILL.md")
@@ -144,6 +145,8 @@ def skill_of_files(name: str, files: Mapping[str, bytes]) -> Skill:
 
 def files_of_skill(skill: Skill) -> dict[str, bytes]:
     """The files of a skill's folder, by path: the same skill gives the same bytes."""
+    from toolfold.skills import front_matter
+
     fields = dict(skill.fields)
     metadata = dict(_mapping(fields.pop("metadata", None)))
     if "version" not in metadata:

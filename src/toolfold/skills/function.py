@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import doctest
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +64,10 @@ class Function:
 
     @property
     def has_examples(self) -> bool:
+        if ">>>" not in self.doc:
+            return False
+        import doctest  # with a debugger and all: only where it is needed
+
         try:
             return bool(doctest.DocTestParser().get_examples(self.doc))
         except ValueError as error:

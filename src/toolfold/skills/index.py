@@ -6,16 +6,19 @@ One SQLite file beside the skills. It can be deleted: records are read again fro
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import threading
 import time
 from collections.abc import Generator, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from toolfold.skills.folder import Skill
-from toolfold.skills.function import Function, Parameter, read_function
+from toolfold.skills.function import Function, read_function
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (name TEXT PRIMARY KEY, stamp TEXT NOT NULL, record BLOB NOT NULL);
@@ -125,6 +128,8 @@ class Index:
     @contextlib.contextmanager
     def _open(self) -> Generator[sqlite3.Connection]:
         """The database, or, where it cannot be used, one that is empty and gone with the block."""
+        import sqlite3  # only where there are skills
+
         with self._lock:
             if self._connection is None:
                 try:
@@ -140,6 +145,8 @@ class Index:
 
 
 def _connected(path: Path) -> sqlite3.Connection:
+    import sqlite3
+
     for _ in range(2):
         connection = sqlite3.connect(path, timeout=5, check_same_thread=False)
         try:
@@ -159,6 +166,3 @@ def _connected(path: Path) -> sqlite3.Connection:
         else:
             return connection
     raise sqlite3.DatabaseError("the index of skills cannot be opened")
-
-
-__all__ = ["Function", "Index", "Parameter", "Record", "Use", "record_of"]
