@@ -11,6 +11,7 @@
     ├── ProgramError            the agent: its program or its arguments are wrong
     │   ├── UnknownTool
     │   ├── InvalidArguments
+    │   ├── ValueRefused        it cannot be kept or shown
     │   └── LimitExceeded       names the limit and the setting that moves it
     ├── SkillError              the author of a skill: it cannot be saved, read or imported
     │   └── PackageRefused      the person: a package was changed, or is not from the publisher that it was from
@@ -82,6 +83,10 @@ class UnknownTool(ProgramError):
 
 class InvalidArguments(ProgramError):
     code = "invalid_arguments"
+
+
+class ValueRefused(ProgramError):
+    code = "value_refused"
 
 
 class LimitExceeded(ProgramError):

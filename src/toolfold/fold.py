@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.schema.validation import Validators
     from toolfold.session.sessions import Sessions
+    from toolfold.session.store import SessionStore
     from toolfold.upstream.fleet import Fleet
     from toolfold.upstream.roster import Roster
 
@@ -159,6 +160,7 @@ class Toolfold:
         for name, value in (context or {}).items():
             _text(name, "context")
             _text(value, f"context[{name!r}]")
+        owner = self._owner_of(session, caller) if session is not None else None
         seconds = self.settings.sandbox.timeout if timeout is None else timeout
         run = RunContext(
             caller,
@@ -168,18 +170,22 @@ class Toolfold:
             values=context or {},
             on_event=on_event,
             asker=ask,
-            privacy=await self._chain.privacy_of(caller, session),
+            privacy=await self._chain.privacy_of(*(owner or (caller, session))),
             code=code,
+            session_of=owner,
         )
         task = asyncio.current_task()
         assert task is not None
         self._runs.add(task)
         try:
             checked = self.settings.check if check is None else check
-            return await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
+            result = await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
+            self._transcribe(run, result)
+            return result
         except LimitExceeded as error:
             return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
         except asyncio.CancelledError:
+            self._transcribe(run, None)
             if self._fleet is None and not task.uncancel():
                 raise FoldClosed("Toolfold was closed during the run.") from None
             raise
@@ -197,6 +203,11 @@ class Toolfold:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
+            if run.session is not None:
+                run.notes.code = code
+                if (private := run.privacy) is not None:
+                    is_small = len(code) < 4096
+                    run.notes.code = await private.work(lambda: str(private.tokenise(code)), is_small=is_small)
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result
@@ -221,6 +232,29 @@ class Toolfold:
         names = self.catalog.names_in(self._chain.scope(caller))
         found = names.named(name)
         return f"the server {name}" if names.behind(name) else f"the tool {found[0]}.{name}" if found else ""
+
+    def _owner_of(self, session: str, caller: str) -> tuple[str, str] | None:
+        """Owner and name of a session that another caller shares: `@planner/plan`. None for the caller's own."""
+        if not session.startswith("@") or "/" not in session:
+            return None
+        from toolfold.session.store import shared_session
+
+        return shared_session(self.settings.data_dir, session, caller)
+
+    def _transcribe(self, run: RunContext, result: RunResult | None) -> None:
+        if run.notes.code and self._sessions is not None and self._sessions.done():
+            self._sessions.result().transcribe(run, result)
+
+    @property
+    def sessions(self) -> SessionStore:
+        """The sessions on disk: list, look into, export, reset, end and share them, and their files."""
+        from toolfold.session.store import SessionStore
+
+        def live() -> Sessions | None:
+            task = self._sessions
+            return task.result() if task is not None and task.done() and task.exception() is None else None
+
+        return SessionStore(self.settings, live)
 
     async def stream(
         self,
@@ -330,6 +364,8 @@ class Toolfold:
         from toolfold.sandbox.protocol import Closable
         from toolfold.session.bridge import Bridge, World
         from toolfold.session.homes import SessionHomes
+        from toolfold.session.images import Images
+        from toolfold.session.kept import KeptValues
         from toolfold.session.output import OutputRecorder
         from toolfold.session.retention import Retention
         from toolfold.session.sessions import Sessions
@@ -339,8 +375,8 @@ class Toolfold:
         await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
         world = World(self.live, self.fleet, self._validators, self._chain, self.skills)
 
-        def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
-            return Bridge(world, run, output)
+        def bridge(run: RunContext, output: OutputRecorder, images: Images, kept: KeptValues | None) -> Bridge:
+            return Bridge(world, run, output, images, kept)
 
         homes = SessionHomes(self.settings.data_dir)
         self._stack.callback(homes.close)

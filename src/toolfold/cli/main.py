@@ -27,6 +27,8 @@ COMMANDS = {
     "tools": "See and accept changes of tools.",
     "token": "Say who may call over HTTP with a token of their own.",
     "policy": "Say what may be called: list, test and write rules.",
+    "sessions": "See, export, share and end sessions.",
+    "files": "List, fetch, add and remove files of a session.",
     "demo": "Run six scenarios on embedded servers and measure them.",
 }
 

@@ -67,6 +67,10 @@ class SandboxSettings(Model):
     """Cores, where a cgroup can hold the program to it."""
     disk: Size = 1000**3
     """Bytes the workspace may hold."""
+    kept: Size = 50 * 1000**2
+    """Bytes that a session may hold by `keep`."""
+    images: int = Field(default=8, ge=0)
+    """Images that one run may show."""
     processes: int = Field(default=64, ge=1)
     output: Size = 100 * 1000**2
     """Bytes a run may print before it is ended."""
