@@ -50,6 +50,7 @@ class Offer:
 
 def offer_at(path: Path) -> Offer:
     """What a folder in the Agent Skills layout, a package or another archive of one skill holds."""
+    path = path.resolve()  # the person has named it: only links inside of it are not followed
     if path.is_dir():
         return _offer(read_skill(path))
     data = ContainedFolder(path.parent).read(path.name, LONGEST_ARCHIVE)
