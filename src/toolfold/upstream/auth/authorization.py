@@ -179,8 +179,10 @@ class Authorization:
             await Flow(self.config, record).obtain(challenge)
         except AuthError as error:
             said = self._log.quoted(str(error), _QUOTED)
-            self._log.note(f"no token for the client credentials: {said}")
-            self._fail(AuthProblem(f"its client credentials got no token: {said}.", needs_person=False), challenge)
+            self._log.note(f"signing in with client credentials failed: {said}")
+            self._fail(
+                AuthProblem(f"signing in with client credentials failed: {said}.", needs_person=False), challenge
+            )
             return False
         # A refresh token is of no use: the credentials themselves bring the next token.
         if record.tokens is not None:
