@@ -10,11 +10,13 @@ from pydantic import BeforeValidator, Field, model_validator
 from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import Callers, JwtSettings
+from toolfold.config.logseq import LogseqSettings
 from toolfold.config.model import Model, switchable
 from toolfold.config.oauth import OAuthSettings
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
+from toolfold.config.skills import SkillSettings
 from toolfold.config.units import Cores, Seconds, Size
 
 _BACKENDS = {"bwrap": "bubblewrap", "docker": "container", "podman": "container"}
@@ -73,6 +75,10 @@ class SandboxSettings(Model):
     """Cores, where a cgroup can hold the program to it."""
     disk: Size = 1000**3
     """Bytes the workspace may hold."""
+    kept: Size = 50 * 1000**2
+    """Bytes that a session may hold by `keep`."""
+    images: int = Field(default=8, ge=0)
+    """Images that one run may show."""
     processes: int = Field(default=64, ge=1)
     output: Size = 100 * 1000**2
     """Bytes a run may print before it is ended."""
@@ -107,10 +113,14 @@ class Settings(Model):
     run_queue: int = Field(default=256, ge=0)
     """Runs that may wait in that line; more are refused."""
     retention: RetentionSettings = RetentionSettings()
+    skills: SkillSettings = SkillSettings()
+    logseq: LogseqSettings = LogseqSettings()
     check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
+    token_price: float = Field(default=3.0, ge=0, allow_inf_nan=False)
+    """Dollars per million input tokens, for `toolfold savings`."""
     trusted_servers: tuple[str, ...] = ()
     """Servers whose tools may change without a person's consent; `*` is all."""
     callers: Callers = Field(default={})
