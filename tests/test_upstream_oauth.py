@@ -135,6 +135,14 @@ class TestSigningIn:
         record = await sign_in(site, tmp_path, oauth=OAuthSettings(scopes=("read",)))
         assert record.scope == "read"
 
+    async def test_the_older_transport_is_signed_in_to_alike(self, tmp_path: Path) -> None:
+        with running_site(sse=True) as site:
+            async with fleet_of(site, tmp_path) as fleet:
+                with pytest.raises(SignInNeeded, match="needs a sign-in: run `toolfold auth login site`"):
+                    await greet(fleet)
+                await sign_in(site, tmp_path)
+                assert await greet(fleet) == "hello you"
+
 
 class TestTokens:
     async def test_an_expired_token_is_refreshed_after_a_restart(self, site: Site, tmp_path: Path) -> None:
@@ -180,6 +188,15 @@ class TestTokens:
             assert site.issuer.count["token requests"] == asked + 1
             await sign_in(site, tmp_path)
             assert await greet(fleet) == "hello you"
+
+    async def test_a_token_that_cannot_be_refreshed_is_said_to_be_over(self, site: Site, tmp_path: Path) -> None:
+        tokens = (await sign_in(site, tmp_path)).tokens or {}
+        change(site, tmp_path, tokens={**tokens, "refresh_token": None})
+        site.issuer.expire()
+        async with fleet_of(site, tmp_path) as fleet:
+            with pytest.raises(SignInNeeded, match="expired or was revoked"):
+                await greet(fleet)
+        assert site.issuer.count["refreshes"] == 0
 
     async def test_an_issuer_that_is_down_costs_no_sign_in(self, site: Site, tmp_path: Path) -> None:
         await sign_in(site, tmp_path)

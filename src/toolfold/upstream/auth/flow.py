@@ -224,6 +224,9 @@ class Flow:
         if context.protected_resource_metadata is not None:
             record.resource = context.protected_resource_metadata.model_dump(mode="json", exclude_none=True)
         record.issuer = context.auth_server_url or record.issuer
+        if self._settings.client_id:
+            # Tokens belong to the client that they were given to, and only its id is kept here.
+            record.client = {"client_id": self._settings.client_id}
 
     def _refusal(self, challenge: Challenge, request: httpx2.Request) -> httpx2.Response:
         """The server's refusal as the SDK reads it. Scopes that are configured take the place of those asked for."""
