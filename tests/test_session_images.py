@@ -65,7 +65,8 @@ from toolfold import File, show
 import io
 data = {png(3, 2)!r}
 open("workspace/plot.png", "wb").write(data)
-show(data); show("workspace/plot.png"); show(io.BytesIO(data), name="third"); await show(File("workspace/plot.png", "image/png", 1))
+show(data); show("workspace/plot.png"); show(io.BytesIO(data), name="third")
+await show(File("workspace/plot.png", "image/png", 1))
 class Figure:
     def savefig(self, file, format, **more): file.write(data)
 class Axes: figure = Figure()
