@@ -83,8 +83,9 @@ def last_call(tree: ast.Module) -> tuple[str, int] | None:
 
 def not_here(tree: ast.Module) -> str:
     """An error for the first import of what only whole Pythons have; empty if there is none."""
-    for node in ast.walk(tree):
-        for alias in node.names if isinstance(node, ast.ImportFrom) and node.module == "toolfold" else ():
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "toolfold"]
+    for node in imports:
+        for alias in node.names:
             if alias.name in _NOT_HERE:
                 what = f"line {node.lineno}: `{alias.name}` is not available in Monty, which is a subset of Python"
                 return f"ImportError: {what}; files in workspace/ stay for later runs of the session."
