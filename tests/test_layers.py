@@ -20,7 +20,7 @@ LAYERS = [
     {"guards", "sandbox"},
     {"session"},
     {"fold"},
-    {"gateway", "demo"},
+    {"gateway", "demo", "integrations"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
