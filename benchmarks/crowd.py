@@ -16,11 +16,12 @@ from typing import Any
 from benchmarks.report import Figure
 from toolfold import Toolfold
 
-_UPSTREAM = {"command": sys.executable, "args": ["-m", "benchmarks.upstream"]}
+_FILE = str(Path(__file__).with_name("upstream.py"))
+_UPSTREAM = {"command": sys.executable, "args": [_FILE]}
 _PROGRAM = "from servers.own import echo\nprint(await echo(text='x'))"
 _BUDGET = 1.5
 _FAILS = "import sys; sys.exit('not today')"
-_SLOW = "import time, runpy; time.sleep(2); runpy.run_module('benchmarks.upstream', run_name='__main__')"
+_SLOW = f"import time, runpy; time.sleep(2); runpy.run_path({_FILE!r}, run_name='__main__')"
 _FEWEST = 10
 _LONGEST = 60.0
 """Seconds for which the program is run beside the crowd, at most."""

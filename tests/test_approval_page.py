@@ -275,7 +275,7 @@ class TestForms:
         assert 'value="Rhône &amp; &lt;x&gt;"' in wrong.text
         assert (await http.post(asked.link, data={**filled, "f1": "2"}, headers=headers)).status_code == 200
         values = {'"><b>city': "Rhône & <x>", "nights": 2, "ok": False, "room": "s,1"}
-        assert await asked.reply() == Replied("once", "page", values)
+        assert await asked.reply() == Replied("once", "page", values=values)
 
     async def test_declining_needs_no_values(self, asked: Asked, http: httpx2.AsyncClient) -> None:
         await asked.ask(self.ASKED)

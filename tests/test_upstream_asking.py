@@ -61,7 +61,7 @@ def printed(result: RunResult) -> Any:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_form_is_filled_in_by_the_person_and_labelled_with_the_server(fold: Toolfold, era: str) -> None:
-    ask, asked = answering(Replied("once", "page", FILLED))
+    ask, asked = answering(Replied("once", "page", values=FILLED))
     result = await fold.run(program(era, "form"), ask=ask)
     assert printed(result) == {
         "action": "accept",
@@ -77,7 +77,7 @@ async def test_a_form_is_filled_in_by_the_person_and_labelled_with_the_server(fo
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(
     ("reply", "action"),
-    [("no", "decline"), (Replied("once", "page", {"city": "X", "room": "d"}), "cancel"), ("run", "decline")],
+    [("no", "decline"), (Replied("once", "page", values={"city": "X", "room": "d"}), "cancel"), ("run", "decline")],
     ids=["no", "invalid", "not offered"],
 )
 async def test_what_is_no_answer_is_none_for_the_server(fold: Toolfold, era: str, reply: Any, action: str) -> None:
@@ -143,7 +143,7 @@ async def test_a_server_may_ask_ten_times_in_a_call(fold: Toolfold) -> None:
 
 async def test_a_question_is_only_put_where_one_run_can_be_meant(fold: Toolfold) -> None:
     """While another run's call is in flight, a server of the older era may ask about either."""
-    ask, asked = answering(Replied("once", "page", FILLED), Replied("once", "page", FILLED))
+    ask, asked = answering(Replied("once", "page", values=FILLED), Replied("once", "page", values=FILLED))
     holding = asyncio.create_task(fold.run(program("older", "hold"), ask=ask))
     calls = fold.settings.data_dir / "older"
     async with asyncio.timeout(30):
@@ -183,7 +183,7 @@ async def test_a_cancelled_run_takes_the_question_back(fold: Toolfold, era: str)
 
 async def test_what_a_given_up_call_may_still_ask_is_not_put_to_another_caller(fold: Toolfold) -> None:
     """Runs after the test above: the server of the older era may still be at the cancelled call."""
-    ask, asked = answering(Replied("once", "page", FILLED))
+    ask, asked = answering(Replied("once", "page", values=FILLED))
     assert printed(await fold.run(program("older", "form"), ask=ask)) == {"action": "decline"}
     assert asked == []
     result = await fold.run(program("older", "form"), ask=ask, caller="gone")
@@ -205,7 +205,7 @@ async def test_a_library_gets_the_form_with_the_event(fold: Toolfold) -> None:
 
 
 async def test_it_is_in_the_audit_log_without_the_answers(fold: Toolfold) -> None:
-    ask, _ = answering(Replied("once", "page", {**FILLED, "city": "Castrop-Rauxel"}))
+    ask, _ = answering(Replied("once", "page", values={**FILLED, "city": "Castrop-Rauxel"}))
     await fold.run(program("newer", "form"), ask=ask)
     with AuditReader.open(fold.settings.data_dir) as reader:
         calls = [item for item in reader.history(Filter()) if isinstance(item, Call)]

@@ -53,7 +53,7 @@ async def test_a_task_that_fails_is_the_tool_s_own_error(fold: Toolfold) -> None
 
 
 async def test_what_a_task_asks_is_put_to_its_own_run_also_beside_others(fold: Toolfold) -> None:
-    ask, asked = answering(Replied("once", "page", FILLED))
+    ask, asked = answering(Replied("once", "page", values=FILLED))
     holding = asyncio.create_task(fold.run(program("mine", "hold")))
     await eventually(lambda: "holding" in requests(fold))
     result = await fold.run(program("mine", "dig_and_ask"), ask=ask)

@@ -70,7 +70,7 @@ class Live:
                 question.show(asked.text)
                 reply, typed = await question.typed_reply_later(asked.replies, asked.waiting, asked.form)
                 values = asked.form.parse(typed) if asked.form is not None and reply != "no" else {}
-                return Replied(reply, "terminal", values)
+                return Replied(reply, "terminal", values=values)
         finally:
             if not self._asking.locked():
                 if self._status is not None:

@@ -66,7 +66,7 @@ class _Open:
         form = self.question.form
         # On the page the defaults were filled in from the start; what is empty there was made so.
         values = form.parse(typed or {}, defaults=by != "page") if form is not None and reply != "no" else {}
-        self.answer.set_result(Replied(reply, by, values))
+        self.answer.set_result(Replied(reply, by, values=values))
         return True
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from toolfold.guards.events import Question
 
 _CHANNEL = "elicitation"
-_INVALID = Replied("no", "the client's answer was invalid")
+_INVALID = Replied("no", _CHANNEL, "the client's answer was invalid")
+# Clients without a person at them (`claude -p`, `codex exec`) decline or cancel at once, so this is not a person's no.
+_DECLINED = Replied("no", _CHANNEL, "the client declined or closed the question")
 
 
 def offers_forms(ctx: ServerRequestContext[Any]) -> bool:
@@ -49,10 +51,10 @@ def replied(question: Question, response: Any) -> Replied:
     if not isinstance(response, types.ElicitResult):
         return _INVALID
     if response.action != "accept":
-        return Replied("no", _CHANNEL)
+        return _DECLINED
     if question.form is not None:
         try:
-            return Replied("once", _CHANNEL, question.form.check(response.content or {}))
+            return Replied("once", _CHANNEL, values=question.form.check(response.content or {}))
         except InvalidValueError:
             return _INVALID
     answer = (response.content or {}).get("answer")

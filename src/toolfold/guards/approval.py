@@ -34,7 +34,9 @@ _SHOWN_CHARS = 4000
 """Characters of arguments in one question."""
 _REPLIES: tuple[Reply, ...] = ("once", "run", "session", "no")
 _REPLIES_WITHOUT_SESSION: tuple[Reply, ...] = ("once", "run", "no")
-SAID_NO = "the person who was asked said no"
+_SAID_NO = "the person who was asked said no"
+UNANSWERED = ("no person answered", "asking a person failed")
+"""How it begins what became of a question that has no answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class Approvals:
                 break
             # It came after the question was put, so the person has not seen it.
         if replied.reply == "no":
-            hint = "" if replied.by == SAID_NO else how_to_allow(target)
+            hint = "" if replied.by == _SAID_NO else how_to_allow(target)
             raise ApprovalDenied(f"{_name(call)} was not allowed: {replied.by}.", hint=hint)
         call.notes.approved_by = f"{replied.by} ({replied.reply})"
 
@@ -123,14 +125,14 @@ async def _put(run: RunContext, question: Question, timeout: float) -> Replied:
         async with asyncio.timeout(timeout):
             replied = await run.replied(question)
     except TimeoutError:
-        return Replied("no", f"no person answered within {timeout:g} s")
+        return Replied("no", f"{UNANSWERED[0]} within {timeout:g} s")
     except Exception:
         _log.exception("asking a person failed")
-        return Replied("no", "asking a person failed")
+        return Replied("no", UNANSWERED[1])
     if replied.reply == "session" and run.session is None:
         return replied._replace(reply="run")
     if replied.reply not in question.replies or replied.reply == "no":
-        return Replied("no", SAID_NO)
+        return Replied("no", replied.why or _SAID_NO)
     return replied
 
 

@@ -36,6 +36,8 @@ class Replied(NamedTuple):
     reply: Reply
     by: str
     """For example `elicitation`, `page` or `terminal`."""
+    why: str = ""
+    """Of a no that a person did not say: why it is one."""
     values: Mapping[str, Value] = {}
     """What was filled in, where the question has a form."""
 
@@ -79,6 +81,16 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
         return self.text or f"{self.message} {self.hint}".strip()
 
 
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """An image that a program has shown to the model."""
+
+    data: bytes
+    mime_type: str
+    width: int
+    height: int
+    name: str = ""
+
+
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended. `output` is what the program printed, then the last expression's value."""
 
@@ -93,6 +105,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     truncated: bool = False
     output_file: str | None = None
+    images: list[Image] = []
+    """What it showed by `show`, in that order."""
 
     @property
     def text(self) -> str:
@@ -100,11 +114,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         parts = [self.notice] if self.notice else []
         if self.output.strip():
             parts.append(self.output.rstrip("\n"))
-        elif self.error is None:
+        elif self.error is None and not self.images:
             parts.append("(finished; nothing printed. print() what you need.)")
         if self.error is not None:
             parts.append(f"ERROR\n{self.error}")
-        return "\n".join(parts)
+        return "\n".join(parts) or "(finished)"
 
 
 @dataclass(frozen=True)
@@ -171,7 +185,7 @@ class ApprovalRequest:
         """The same for a question with a form. Raises InvalidRequest when the values are not what it asks for."""
         if self.question.form is None:
             raise InvalidRequest("This question has no form; answer with approve() or deny().")
-        return self._answer(Replied("once", "host application", self.question.form.check(values)))
+        return self._answer(Replied("once", "host application", values=self.question.form.check(values)))
 
     def deny(self) -> bool:
         return self._answer("no")

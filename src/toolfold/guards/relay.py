@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from toolfold.guards.approval import SAID_NO, put, source_line
+from toolfold.guards.approval import UNANSWERED, put, source_line
 from toolfold.guards.events import Question
 from toolfold.guards.guard import Call
 from toolfold.schema.forms import Form, InvalidValueError
@@ -28,12 +28,12 @@ class Relay:
         question = _question(self._call, asked)
         server = one_line(self._call.server, _NAME_CHARS)
         replied = await put(self._call.run, question, self._timeout, f"answer {server}")
-        answer = Answer("decline" if replied.by == SAID_NO else "cancel")
+        answer = Answer("cancel" if replied.by.startswith(UNANSWERED) else "decline")
         if replied.reply != "no":
             try:
                 answer = Answer("accept", asked.form.check(replied.values))
             except InvalidValueError:
-                replied = replied._replace(by="the answer was invalid")
+                answer, replied = Answer("cancel"), replied._replace(by="the answer was invalid")
         what = "opening an address" if asked.form.url else f"{len(asked.form.fields)} values"
         said = "answered" if answer.action == "accept" else "not answered"
         self._call.notes.asked.append(f"asked for {what}: {said} ({replied.by})")

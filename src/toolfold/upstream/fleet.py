@@ -16,6 +16,8 @@ from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
 from toolfold.upstream.asking import OnProgress, Person, Roots
+from toolfold.upstream.auth.authorization import Authorization, authorization_of
+from toolfold.upstream.auth.store import FOLDER
 from toolfold.upstream.connection import NOT_SENT, Connection, Transport
 from toolfold.upstream.health import Health
 from toolfold.upstream.processes.supervisor import Supervisor
@@ -33,7 +35,8 @@ class Fleet:
     """Connections to all upstreams.
 
     `on_listing` gets what a server offers whenever the server says that it changed. A message of more than
-    `message_limit` bytes ends its connection. `starts` limits how many servers start at once.
+    `message_limit` bytes ends its connection. `starts` limits how many servers start at once. `auth_dir` is where
+    sign-ins are kept, by default in `log_dir`.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Fleet:
         on_listing: Callable[[Listing], None] | None = None,
         message_limit: int = MESSAGE_LIMIT,
         starts: StartQueue | None = None,
+        auth_dir: Path | None = None,
     ) -> None:
         starts = starts or StartQueue()
         self.servers = servers
@@ -51,6 +55,7 @@ class Fleet:
         self.roots: Roots | None = None
         """The folders that a server is told to work in; without it, none. To be set before a server starts."""
         self._log_dir = log_dir
+        auth_dir = auth_dir or log_dir / FOLDER
         self._message_limit = message_limit
         self._supervisor = Supervisor(log_dir)
         self._upstreams = {
@@ -58,9 +63,10 @@ class Fleet:
                 name,
                 config,
                 log := ServerLog(log_dir, name, Redactor(config)),
-                partial(self._open, config, log),
+                partial(self._open, config, log, authorization := authorization_of(name, config, auth_dir, log)),
                 starts,
                 self._announce,
+                authorization,
                 lambda: self.roots,
             )
             for name, config in servers.items()
@@ -70,10 +76,12 @@ class Fleet:
         if self.on_listing is not None:
             self.on_listing(listing)
 
-    def _open(self, config: ServerConfig, log: ServerLog) -> AbstractAsyncContextManager[Transport]:
+    def _open(
+        self, config: ServerConfig, log: ServerLog, authorization: Authorization | None
+    ) -> AbstractAsyncContextManager[Transport]:
         if config.transport == "stdio":
             return open_stdio(config, self._supervisor, log, limit=self._message_limit)
-        return open_remote(config, log, limit=self._message_limit)
+        return open_remote(config, log, authorization, limit=self._message_limit)
 
     async def __aenter__(self) -> Self:
         self._log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -149,6 +157,11 @@ class Fleet:
         upstream = self._upstream(server)
         with upstream.redacted():
             return await upstream.listing(background=background, now=now)
+
+    def signed_in_anew(self, server: str) -> bool:
+        """Whether a person has signed in since the server was last refused for want of it."""
+        authorization = self._upstream(server).authorization
+        return authorization is not None and authorization.changed
 
     def hurry(self, server: str) -> None:
         """A caller waits for this server: a start in the queue goes first, and the next call may start it at once."""
