@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -31,6 +31,7 @@ _OTHER_ROOMS = (
     "test_third_party_*",
 )
 """Tests of other rooms, or of whole programs in processes of their own: too dear to be asked about each mutant."""
+_KILLERS_QUICKER = 20
 _RUNS_ELSEWHERE = {
     "upstream/processes/supervisor_process.py": "upstream/processes/supervisor.py",
     "sandbox/monty/worker/": "sandbox/monty/backend.py",
@@ -75,8 +76,9 @@ class Reach:
             self._files[name] = {**found, "digest": digest}
             self._cache.write_text(json.dumps(self._files))
 
-    def tests_for(self, mutant: Mutant, source: bytes, budget: float) -> list[Test]:
-        """The quickest tests that reach a mutant, within a budget; those of a file that is about it count as quicker.
+    def tests_for(self, mutant: Mutant, source: bytes, budget: float, killers: Collection[str] = ()) -> list[Test]:
+        """The quickest tests that reach a mutant, within a budget; those of a file that is about it count as quicker,
+        and so do `killers`.
 
         A file's tests come together, so that they share their fixtures.
         """
@@ -89,7 +91,10 @@ class Reach:
             setups[name] = max((test.setup for test in tests), default=0.0)
             nearness = (1 + len(words & {*Path(name).stem.split("_")})) ** 2
             reached = [tests[number] for number in self._reached(data["reach"], len(tests), mutant, source)]
-            found += [((test.seconds + setups[name] / 4) / nearness, test) for test in reached]
+            found += [
+                ((test.seconds + setups[name] / 4) / nearness / (_KILLERS_QUICKER if test.name in killers else 1), test)
+                for test in reached
+            ]
         chosen: dict[str, list[Test]] = {}
         spent = 0.0
         for _, test in sorted(found, key=lambda one: one[0]):

@@ -170,7 +170,7 @@ class Sessions:
             self._run_ended.set()
 
     async def _run_locked(self, code: str, run: RunContext, session: _Session) -> RunResult:
-        if session.sandbox is None or not session.sandbox.alive:
+        if session.sandbox is None or not await session.sandbox.wake():
             if session.sandbox is not None:
                 self._lose(session, "its sandbox ended between two runs")
             async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
