@@ -15,6 +15,7 @@ from tests.mutation.mutants import Mutant
 from tests.mutation.tree import Tree
 
 _OTHER_ROOMS = (
+    "test_approval_browser*",
     "test_bench_*",
     "test_cli*",
     "test_codegen_*",
@@ -23,6 +24,7 @@ _OTHER_ROOMS = (
     "test_demo_*",
     "test_docs_*",
     "test_extras*",
+    "test_faults*",
     "test_gateway_*",
     "test_hostile_programs*",
     "test_layers*",
