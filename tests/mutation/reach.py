@@ -26,7 +26,7 @@ _OTHER_ROOMS = (
     "test_extras*",
     "test_faults*",
     "test_gateway_*",
-    "test_hostile_programs*",
+    "test_hostile_*",
     "test_layers*",
     "test_mutation*",
     "test_readme*",
