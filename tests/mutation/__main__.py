@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.mutation.equivalents import EQUIVALENTS
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.reach import Reach, Test
 from tests.mutation.tree import Tree
@@ -177,10 +178,20 @@ def _in_steps(tests: Sequence[Test]) -> Iterator[Sequence[Test]]:
 
 def _report(done: list[Result]) -> dict[str, Any]:
     rooms: dict[str, list[bool]] = defaultdict(list)
+    equivalent: Counter[str] = Counter()
     for result in done:
-        rooms[result["where"].split("/")[0]].append(result["status"] != "survived")
+        room, killed = result["where"].split("/")[0], result["status"] != "survived"
+        if not killed and result["key"] in EQUIVALENTS:
+            equivalent[room] += 1
+        else:
+            rooms[room].append(killed)
     shares = {
-        room: {"mutants": len(killed), "killed": sum(killed), "share": round(sum(killed) / len(killed), 3)}
+        room: {
+            "mutants": len(killed) + equivalent[room],
+            "equivalent": equivalent[room],
+            "killed": sum(killed),
+            "share": round(sum(killed) / len(killed), 3),
+        }
         for room, killed in rooms.items()
     }
     return {"modules": shares}
@@ -189,13 +200,20 @@ def _report(done: list[Result]) -> dict[str, Any]:
 def _print(done: list[Result], report: dict[str, Any]) -> None:
     survivors = [result for result in done if result["status"] == "survived"]
     for result in survivors:
-        note = f" ({result['test']})" if result["test"] else ""
-        print(f"\nsrc/toolfold/{result['where']} {result['kind']}, in {result['place']}{note}\n{result['diff']}")
-    print(f"\n{'module':10} {'mutants':>8} {'killed':>8} {'share':>8}")
+        note = EQUIVALENTS.get(result["key"], result["test"])
+        print(
+            f"\nsrc/toolfold/{result['where']} {result['kind']}, in {result['place']} [{result['key']}]"
+            f"{f' ({note})' if note else ''}\n{result['diff']}"
+        )
+    columns = ("mutants", "equivalent", "killed")
+    print(f"\n{'module':10} " + " ".join(f"{name:>10}" for name in columns) + f" {'share':>8}")
+    total: Counter[str] = Counter()
     for room, share in report["modules"].items():
-        print(f"{room:10} {share['mutants']:8} {share['killed']:8} {share['share']:8.1%}")
+        total.update({name: share[name] for name in columns})
+        print(f"{room:10} " + " ".join(f"{share[name]:10}" for name in columns) + f" {share['share']:8.1%}")
     if done:
-        print(f"{'all':10} {len(done):8} {len(done) - len(survivors):8} {1 - len(survivors) / len(done):8.1%}")
+        counted = total["mutants"] - total["equivalent"]
+        print(f"{'all':10} " + " ".join(f"{total[name]:10}" for name in columns) + f" {total['killed'] / counted:8.1%}")
 
 
 def _shown(mutant: Mutant, source: bytes) -> str:
