@@ -18,9 +18,10 @@ LAYERS = [
     {"catalog"},
     {"review"},
     {"guards", "sandbox"},
+    {"skills"},
     {"session"},
     {"fold"},
-    {"gateway", "demo"},
+    {"gateway", "demo", "integrations"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from typing import TYPE_CHECKING, Any, cast
 
@@ -97,7 +98,13 @@ async def _run(
         ended = await runs.resume(ctx, params.request_state, dict(params.input_responses or {}))
     else:
         ended = await runs.start(ctx, code, None if session == FRESH else session)
-    return ended if isinstance(ended, types.InputRequiredResult) else _text(ended.text, error=not ended.success)
+    if isinstance(ended, types.InputRequiredResult):
+        return ended
+    shown = _text(ended.text, error=not ended.success)
+    for image in ended.images:
+        data = base64.b64encode(image.data).decode()
+        shown.content.append(types.ImageContent(type="image", data=data, mime_type=image.mime_type))
+    return shown
 
 
 def _string(arguments: dict[str, Any], name: str, default: str | None) -> str:

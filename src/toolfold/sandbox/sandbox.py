@@ -165,6 +165,10 @@ class Sandbox(asyncio.BufferedProtocol):
     def home(self, home: SessionHome) -> None:
         self._home = self._watch.home = home
 
+    def abort(self, error: ToolfoldError) -> None:
+        """End it, and fail the run that is under way with this error."""
+        self._fail(error)
+
     async def close(self) -> None:
         """End every process of it and wait until they are gone."""
         self._stop()
@@ -421,10 +425,8 @@ def _has_ended(channel: socket.socket) -> bool:
     """Whether the other end is closed, which the loop may not have seen yet."""
     try:
         return not channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
 
 
 def _died(ending: str, early_output: str) -> SandboxDied:
