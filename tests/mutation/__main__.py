@@ -146,6 +146,8 @@ def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: fl
             limits = {test.name: 15 + 6 * (test.setup + test.seconds) for test in some}
             total = 60 + 5 * sum(test.setup + test.seconds for test in some)
             outcome = tree.do({"do": "run", "tests": limits, "limit": total})
+            if outcome["status"] in ("died", "hung"):  # perhaps for a reason of its own
+                outcome = tree.do({"do": "run", "tests": limits, "limit": total})
             if outcome["status"] != "survived":
                 break
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -91,12 +92,11 @@ class Reach:
             tests = [Test(*test) for test in data["tests"]]
             # A fixture that a file's tests share is charged to the first of them.
             setups[name] = max((test.setup for test in tests), default=0.0)
-            nearness = (1 + len(words & {*Path(name).stem.split("_")})) ** 2
-            reached = [tests[number] for number in self._reached(data["reach"], len(tests), mutant, source)]
-            found += [
-                ((test.seconds + setups[name] / 4) / nearness / (_KILLERS_QUICKER if test.name in killers else 1), test)
-                for test in reached
-            ]
+            for number in self._reached(data["reach"], len(tests), mutant, source):
+                test = tests[number]
+                nearness = (1 + len(words & {*re.split(r"[\W_]+", test.name)})) ** 2
+                nearness *= _KILLERS_QUICKER if test.name in killers else 1
+                found.append(((test.seconds + setups[name] / 4) / nearness, test))
         chosen: dict[str, list[Test]] = {}
         spent = 0.0
         for _, test in sorted(found, key=lambda one: one[0]):
@@ -110,9 +110,8 @@ class Reach:
     def _reached(self, reach: dict[str, Any], count: int, mutant: Mutant, source: bytes) -> set[int]:
         other = next((host for part, host in _RUNS_ELSEWHERE.items() if mutant.file.startswith(part)), None)
         if other is not None:
-            # A test file that uses a part of it directly is about it, and so is each of its tests.
-            own = range(count) if mutant.file in reach else ()
-            return _tests_in(reach.get(other, {}).values()) | {*own}
+            # It may be started once for all tests of a file.
+            return {*range(count)} if mutant.file in reach or _tests_in(reach.get(other, {}).values()) else set()
         functions: dict[str, Any] = reach.get(mutant.file, {})
         if mutant.place in functions:
             lines = functions[mutant.place]
