@@ -23,18 +23,18 @@ from toolfold.config.settings import Settings
 from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
 from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
 from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
-from toolfold.skills.skills import Skills
 
 if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
     from toolfold.guards.guard import Guard
-    from toolfold.review.risk import Risk
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.schema.validation import Validators
     from toolfold.session.sessions import Sessions
     from toolfold.session.store import SessionStore
+    from toolfold.session.workshop import Workshop
+    from toolfold.skills.skills import Skills
     from toolfold.upstream.fleet import Fleet
     from toolfold.upstream.roster import Roster
 
@@ -62,7 +62,6 @@ class Toolfold:
         self._live: LiveCatalog | None = None
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
-        self.skills = Skills(self.settings, self)
 
     @classmethod
     def open(
@@ -89,7 +88,6 @@ class Toolfold:
             _log.warning(self.loaded.data_problem)
         fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
         self._fleet = await self._stack.enter_async_context(fleet)
-        self._stack.callback(self.skills.close)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
         self._live = LiveCatalog(self.catalog, fleet, self.settings.servers)
@@ -198,7 +196,7 @@ class Toolfold:
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
-            refused = await self.refusal(code, run, check=check)
+            refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
@@ -211,27 +209,6 @@ class Toolfold:
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result
-
-    # What a skill that is saved has to pass
-
-    async def refusal(self, code: str, run: RunContext, *, check: bool = True) -> RunError | None:
-        """Why a program is not run, as far as reading it tells; None if it may be."""
-        refused = self._review(code, run.caller) if check else None
-        run.notes.review = "refused" if refused is not None else "passed" if check else "off"
-        return refused or await self._chain.programs.refusal(run, lambda: self._risk(code))
-
-    async def rehearse(self, code: str, run: RunContext, seconds: float) -> RunResult:
-        """Run a program of the same caller beside `run`, with read-only tools alone."""
-        privacy = await self._chain.privacy_of(run.caller, None)
-        inner = RunContext(run.caller, None, Deadline(seconds), privacy=privacy, code=code, read_only=True)
-        sessions = await self._sandbox()
-        return await self._chain.recorded(code, inner, lambda: sessions.run_beside(code, inner))
-
-    def taken(self, name: str, caller: str) -> str:
-        """What a caller knows by this name: a server or a tool; empty where nothing has it."""
-        names = self.catalog.names_in(self._chain.scope(caller))
-        found = names.named(name)
-        return f"the server {name}" if names.behind(name) else f"the tool {found[0]}.{name}" if found else ""
 
     def _owner_of(self, session: str, caller: str) -> tuple[str, str] | None:
         """Owner and name of a session that another caller shares: `@planner/plan`. None for the caller's own."""
@@ -395,6 +372,21 @@ class Toolfold:
         return await self._stack.enter_async_context(Sessions(self.settings, pools, homes, bridge))
 
     @cached_property
+    def skills(self) -> Skills:
+        """The skills of every caller."""
+        from toolfold.skills.skills import Skills
+
+        skills = Skills(self.settings, self._workshop)
+        self._stack.callback(skills.close)
+        return skills
+
+    @cached_property
+    def _workshop(self) -> Workshop:
+        from toolfold.session.workshop import Workshop
+
+        return Workshop(self.live, self._chain, self._validators, self._sandbox)
+
+    @cached_property
     def _validators(self) -> Validators:
         from toolfold.schema.validation import Validators
 
@@ -407,45 +399,6 @@ class Toolfold:
         chain = Chain(self.settings, self._guards, self._validators, self.catalog.is_held)
         self._stack.push_async_callback(chain.close)
         return chain
-
-    def _review(self, code: str, caller: str) -> RunError | None:
-        from toolfold.review.review import review
-
-        names = self.catalog.names_in(self._chain.scope(caller))
-
-        def denied(module: str, function: str) -> str:
-            found = self.catalog.names.resolve(module, function)
-            tool = self.catalog.tool(*found) if found is not None else None
-            return self._chain.denial(caller, tool) if tool is not None else ""
-
-        findings = review(code, names, self.catalog.shown_tool, self._validators, denied)
-        if not findings:
-            return None
-        lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
-        lines += self._usages(finding.tool for finding in findings[:5])
-        # A server that is not listed yet has no module: say so, and why.
-        states = self.roster.states()
-        lines += [states[server].text for server in self.live.unlisted_in(code) if server in states]
-        first = findings[0]
-        return RunError(
-            code=first.code,
-            message=first.message,
-            hint=first.hint,
-            line=first.line,
-            text="\n".join(["Nothing was run.", *lines]),
-        )
-
-    def _risk(self, code: str) -> Risk:
-        from toolfold.review.risk import assess
-
-        return assess(code, self.catalog.names, self.catalog.tool, self.catalog.named)
-
-    def _usages(self, tools: Iterable[tuple[str, str] | None]) -> list[str]:
-        """How the tools that were called wrongly are called, each once."""
-        from toolfold.codegen.render import usage
-
-        found = [self.catalog.shown_tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
-        return [usage(self.catalog.names, tool) for tool in found[:2] if tool is not None]
 
 
 def _text(value: object, name: str) -> None:
