@@ -31,7 +31,8 @@ _SCOPES = ("project", "user", "shared")
 
 def register(app: typer.Typer) -> None:
     skills = typer.Typer(
-        help="See, share, promote, approve and remove saved functions.\n\nExample: toolfold skills list", no_args_is_help=True
+        help="See, share, promote, approve and remove saved functions.\n\nExample: toolfold skills list",
+        no_args_is_help=True,
     )
     for command in (list_, show, rm, promote, approve):
         skills.command(command.__name__.rstrip("_"))(command)
