@@ -19,7 +19,8 @@
     │   └── ApprovalDenied      they were asked and said no, or could not be asked
     ├── UpstreamError           the MCP server: it is down, slow, or sent an invalid response
     │   ├── UpstreamUnavailable
-    │   │   └── UpstreamIsToolfold   left out; nothing to do
+    │   │   ├── UpstreamIsToolfold   left out; nothing to do
+    │   │   └── SignInNeeded    the person: `toolfold auth login SERVER`
     │   └── UpstreamTimeout
     └── SandboxDied             us: the sandbox ended without an answer
 
@@ -133,6 +134,12 @@ class UpstreamIsToolfold(UpstreamUnavailable):
     """A gateway is never folded into a gateway."""
 
     code = "upstream_is_toolfold"
+
+
+class SignInNeeded(UpstreamUnavailable):
+    """The server is there, and waits for a person to sign in."""
+
+    code = "sign_in_needed"
 
 
 class UpstreamTimeout(UpstreamError):

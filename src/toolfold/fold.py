@@ -86,7 +86,8 @@ class Toolfold:
 
         if self.loaded.data_problem:
             _log.warning(self.loaded.data_problem)
-        fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
+        data = self.settings.data_dir
+        fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth")
         self._fleet = await self._stack.enter_async_context(fleet)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note

@@ -12,6 +12,7 @@ from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import Callers, JwtSettings
 from toolfold.config.logseq import LogseqSettings
 from toolfold.config.model import Model, switchable
+from toolfold.config.oauth import OAuthSettings
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
@@ -39,6 +40,8 @@ class ServerConfig(Model):
     cwd: str = ""
     url: str = Field(default="", repr=False)
     headers: dict[str, str] = Field(default={}, repr=False)
+    oauth: OAuthSettings = OAuthSettings()
+    """How to sign in to a remote server."""
     call_timeout: Seconds = 60.0
     """Seconds that one call may take."""
     start_timeout: Seconds = 30.0
@@ -52,6 +55,11 @@ class ServerConfig(Model):
         if self.transport != "stdio" and not self.url:
             raise ValueError(f"an {self.transport} server needs `url`")
         return self
+
+    @property
+    def may_sign_in(self) -> bool:
+        """Whether OAuth may be used: an `Authorization` header of its own takes its place."""
+        return self.transport != "stdio" and self.oauth.enabled and "authorization" not in map(str.lower, self.headers)
 
 
 class SandboxSettings(Model):
