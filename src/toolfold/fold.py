@@ -10,29 +10,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from toolfold.catalog.catalog import Answer, Catalog, Detail
 from toolfold.catalog.trees import ApiTrees
 from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
-from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
-from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
-from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
+from toolfold.definitions import ToolResult
+from toolfold.errors import FoldClosed, LimitExceeded, UpstreamError
+from toolfold.guards.context import LOCAL_CALLER, Ask, RunContext, RunOptions, check_text, make_context
+from toolfold.guards.events import ApprovalRequest, CallKind, Event, Finished, Question, Reply, RunError, RunResult
 
 if TYPE_CHECKING:
+    from toolfold.catalog.entries import Scope
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
     from toolfold.guards.guard import Guard
-    from toolfold.review.risk import Risk
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
+    from toolfold.sandbox.protocol import SessionHome
     from toolfold.schema.validation import Validators
+    from toolfold.session.bridge import World
+    from toolfold.session.direct import DirectCalls
+    from toolfold.session.homes import SessionHomes
     from toolfold.session.sessions import Sessions
+    from toolfold.telemetry.uses import Uses
     from toolfold.upstream.fleet import Fleet
     from toolfold.upstream.roster import Roster
 
@@ -115,7 +121,7 @@ class Toolfold:
         caller: str = LOCAL_CALLER,
     ) -> Answer:
         """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
-        _text(query, "query")
+        check_text(query, "query")
         answer = await self.live.search(
             query, detail=detail, limit=limit, server=server, explain=explain, scope=self._chain.scope(caller)
         )
@@ -142,34 +148,67 @@ class Toolfold:
         `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
-        self._check_open()
-        _text(code, "code")
-        _text(caller, "caller")
-        if session is not None:
-            _text(session, "session")
-        for name, value in (context or {}).items():
-            _text(name, "context")
-            _text(value, f"context[{name!r}]")
+        check_text(code, "code")
         seconds = self.settings.sandbox.timeout if timeout is None else timeout
-        run = RunContext(
-            caller,
-            session,
-            Deadline(seconds),
-            groups=frozenset(groups),
-            values=context or {},
-            on_event=on_event,
-            asker=ask,
-            privacy=await self._chain.privacy_of(caller, session),
-            code=code,
+        run = await self._context(
+            code, seconds, session=session, caller=caller, groups=groups, context=context, on_event=on_event, ask=ask
         )
+        with self._running():
+            try:
+                checked = self.settings.check if check is None else check
+                return await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
+            except LimitExceeded as error:
+                return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
+
+    async def call(
+        self,
+        server: str,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        kind: CallKind = "tool",
+        timeout: float | None = None,
+        **options: Unpack[RunOptions],
+    ) -> ToolResult:
+        """Call one tool without a program; by `kind`, read a resource (`name` is its URI) or get a prompt.
+
+        `options` are as for `run`. It passes the same guards as calls of programs, as a run of its own. A long result
+        of a tool is cut, and all of it kept in the session's workspace. Raises a ToolfoldError unless the server
+        answered.
+        """
+        target = f"{server}.{name}" if kind == "tool" else f"{kind}:{server}:{name}"
+        config = self.settings.servers.get(server)
+        seconds = config.start_timeout + config.call_timeout if config else self.settings.sandbox.timeout
+        seconds = timeout or seconds
+        run = await self._context(target, seconds, direct=True, **options)
+        results: list[ToolResult] = []
+
+        async def work() -> RunResult:
+            async with run.deadline.enforced(f"{target} did not end within {seconds:g} s."):
+                self.catalog.recheck()
+                result, record = await self._direct.call(run, kind, server, name, dict(arguments or {}))
+            results.append(result)
+            return record
+
+        with self._running():
+            await self._chain.recorded(target, run, work)
+        return results[0]
+
+    async def _context(
+        self, code: str, seconds: float, *, direct: bool = False, **options: Unpack[RunOptions]
+    ) -> RunContext:
+        self._check_open()
+        run = make_context(code, seconds, direct=direct, **options)
+        return replace(run, privacy=await self._chain.privacy_of(run.caller, run.session))
+
+    @contextlib.contextmanager
+    def _running(self) -> Generator[None]:
+        """This task is a run, which ends with the fold at the latest."""
         task = asyncio.current_task()
         assert task is not None
         self._runs.add(task)
         try:
-            checked = self.settings.check if check is None else check
-            return await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
-        except LimitExceeded as error:
-            return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
+            yield
         except asyncio.CancelledError:
             if self._fleet is None and not task.uncancel():
                 raise FoldClosed("Toolfold was closed during the run.") from None
@@ -180,14 +219,16 @@ class Toolfold:
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         if not self.settings.enabled:
             return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
+        from toolfold.session.checks import reviewed, risk_of
+
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
-            refused = self._review(code, run.caller) if check else None
+            refused = reviewed(self._world, code, run.caller) if check else None
             run.notes.review = "refused" if refused is not None else "passed" if check else "off"
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
-            refused = await self._chain.programs.refusal(run, lambda: self._risk(code))
+            refused = await self._chain.programs.refusal(run, lambda: risk_of(self._world, code))
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
@@ -254,6 +295,10 @@ class Toolfold:
         assert self._live is not None
         return self._live
 
+    def scope(self, caller: str) -> Scope:
+        """What a caller may know of."""
+        return self._chain.scope(caller)
+
     @property
     def roster(self) -> Roster:
         """Which servers have been listed, and what became of the others."""
@@ -300,8 +345,7 @@ class Toolfold:
         from toolfold.sandbox.pool import Pool
         from toolfold.sandbox.pools import Pools
         from toolfold.sandbox.protocol import Closable
-        from toolfold.session.bridge import Bridge, World
-        from toolfold.session.homes import SessionHomes
+        from toolfold.session.bridge import Bridge
         from toolfold.session.output import OutputRecorder
         from toolfold.session.retention import Retention
         from toolfold.session.sessions import Sessions
@@ -309,13 +353,11 @@ class Toolfold:
         settings = self.settings.sandbox
         self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
         await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
-        world = World(self.live, self.fleet, self._validators, self._chain)
+        world, homes = self._world, self._homes
 
         def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
             return Bridge(world, run, output)
 
-        homes = SessionHomes(self.settings.data_dir)
-        self._stack.callback(homes.close)
         await self._stack.enter_async_context(Retention(self.settings.data_dir, self.settings.retention, homes))
         backend = self._choice.backend
         if isinstance(backend, Closable):
@@ -331,6 +373,41 @@ class Toolfold:
         return await self._stack.enter_async_context(Sessions(self.settings, pools, homes, bridge))
 
     @cached_property
+    def _homes(self) -> SessionHomes:
+        from toolfold.session.homes import SessionHomes
+
+        homes = SessionHomes(self.settings.data_dir)
+        self._stack.callback(homes.close)
+        return homes
+
+    @cached_property
+    def _world(self) -> World:
+        from toolfold.session.bridge import World
+
+        self._stack.push_async_callback(self._uses.close)
+        return World(self.live, self.fleet, self._validators, self._chain, self._uses)
+
+    @cached_property
+    def _uses(self) -> Uses:
+        from toolfold.telemetry.uses import Uses
+
+        return Uses(self.settings.data_dir)
+
+    @cached_property
+    def uses(self) -> Mapping[tuple[str, str], int]:
+        """How often each tool, by server and name, was used before this process asked."""
+        return self._uses.counts()
+
+    @cached_property
+    def _direct(self) -> DirectCalls:
+        from toolfold.session.direct import DirectCalls
+
+        async def home_of(run: RunContext) -> SessionHome:
+            return await (await self._sandbox()).home(run)
+
+        return DirectCalls(self._world, self.settings.output_chars, lambda: self._homes, home_of)
+
+    @cached_property
     def _validators(self) -> Validators:
         from toolfold.schema.validation import Validators
 
@@ -343,47 +420,3 @@ class Toolfold:
         chain = Chain(self.settings, self._guards, self._validators, self.catalog.is_held)
         self._stack.push_async_callback(chain.close)
         return chain
-
-    def _review(self, code: str, caller: str) -> RunError | None:
-        from toolfold.review.review import review
-
-        names = self.catalog.names_in(self._chain.scope(caller))
-
-        def denied(module: str, function: str) -> str:
-            found = self.catalog.names.resolve(module, function)
-            tool = self.catalog.tool(*found) if found is not None else None
-            return self._chain.denial(caller, tool) if tool is not None else ""
-
-        findings = review(code, names, self.catalog.shown_tool, self._validators, denied)
-        if not findings:
-            return None
-        lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
-        lines += self._usages(finding.tool for finding in findings[:5])
-        # A server that is not listed yet has no module: say so, and why.
-        states = self.roster.states()
-        lines += [states[server].text for server in self.live.unlisted_in(code) if server in states]
-        first = findings[0]
-        return RunError(
-            code=first.code,
-            message=first.message,
-            hint=first.hint,
-            line=first.line,
-            text="\n".join(["Nothing was run.", *lines]),
-        )
-
-    def _risk(self, code: str) -> Risk:
-        from toolfold.review.risk import assess
-
-        return assess(code, self.catalog.names, self.catalog.tool, self.catalog.named)
-
-    def _usages(self, tools: Iterable[tuple[str, str] | None]) -> list[str]:
-        """How the tools that were called wrongly are called, each once."""
-        from toolfold.codegen.render import usage
-
-        found = [self.catalog.shown_tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
-        return [usage(self.catalog.names, tool) for tool in found[:2] if tool is not None]
-
-
-def _text(value: object, name: str) -> None:
-    if not isinstance(value, str):
-        raise InvalidRequest(f"`{name}` must be a string, not {type(value).__name__}.")

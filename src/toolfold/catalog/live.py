@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -55,7 +55,7 @@ class LiveCatalog:
         scope: Scope = EVERYTHING,
     ) -> Answer:
         """What matches, best first, with a line about servers that are not there yet."""
-        await self._listed_for_search(query)
+        await self.listed_once(query=query)
         answer = await self._ask(
             lambda: self.catalog.search(
                 query, detail=detail, limit=limit, server=server, explain=explain, allow=scope.allow
@@ -71,7 +71,7 @@ class LiveCatalog:
 
     async def find(self, written: str, scope: Scope = EVERYTHING) -> ToolDefinition:
         """The tool that a program means by a name that is not quite one. Raises UnknownTool with the nearest names."""
-        await self._listed_for_search(written)
+        await self.listed_once(query=written)
         try:
             return await self._ask(lambda: self.catalog.find(written, allow=scope.allow))
         except UnknownTool as error:
@@ -109,12 +109,16 @@ class LiveCatalog:
         states = self.roster.states()
         return {name: state.error for name, state in states.items() if state.state == "failed" and state.error}
 
-    async def _listed_for_search(self, query: str) -> None:
+    async def listed_once(
+        self, servers: Container[str] | None = None, *, query: str = "", timeout: float = FIRST_LISTING
+    ) -> None:
         """A search waits once for each server that was never listed, and longer only where nothing is known at all."""
         missing = [server for server in self.catalog.missing if server not in self._waited_for or server in query]
+        if servers is not None:
+            missing = [server for server in missing if server in servers]
         if missing:
             self._waited_for.update(missing)
-            await self.listed(missing, _SOME_KNOWN if self.catalog.entries else FIRST_LISTING)
+            await self.listed(missing, min(timeout, _SOME_KNOWN if self.catalog.entries else FIRST_LISTING))
 
     def _absent(self) -> str:
         """One line about the servers that are not there yet, and why; empty when all are."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
     from toolfold.gateway.runs import AskLocally
 
@@ -56,11 +57,12 @@ async def serve_http(
     *,
     token: str | None,
     started: Callable[[str], None],
+    mode: Mode | None = None,
     ask_locally: AskLocally | None = None,
 ) -> None:
     """Serve until cancelled. `started` is called with the address. Off loopback a token is required.
 
-    `ask_locally` is for clients that show no forms.
+    `mode` is for callers of whom the settings do not say another. `ask_locally` is for clients that show no forms.
     """
     if not token and not is_loopback(host):
         raise ConfigError(
@@ -69,9 +71,14 @@ async def serve_http(
         )
     sock = listen(host, port)
     bound = sock.getsockname()[1]
-    server = make_server(fold, ask_locally=ask_locally)
+    server = make_server(fold, mode=mode, ask_locally=ask_locally)
+    modes: dict[str, Mode] = {
+        name: caller.mode for name, caller in fold.settings.callers.items() if caller.mode is not None
+    }
+    servers = {each: make_server(fold, mode=each, ask_locally=ask_locally) for each in modes.values()}
     async with server.lifespan(server) as state:
-        endpoint = McpEndpoint(server, _allowed_names(host, bound), state)
+        by_caller = {name: servers[each] for name, each in modes.items()}
+        endpoint = McpEndpoint(server, _allowed_names(host, bound), state, by_caller)
         app = Authenticated(_Routes(endpoint), Callers(fold.settings, token))
         async with Connections(app, sock):
             started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")

@@ -30,6 +30,8 @@ from starlette.responses import Response
 from toolfold.gateway.exchange import Exchange, Session, json_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mcp.server.lowlevel import Server
     from starlette.types import Receive, Scope, Send
 
@@ -45,8 +47,16 @@ class McpEndpoint:
     unused for longest is forgotten, and its client is told to initialize again.
     """
 
-    def __init__(self, server: Server[Any], security: TransportSecuritySettings | None, lifespan_state: Any) -> None:
-        self._server = server
+    def __init__(
+        self,
+        server: Server[Any],
+        security: TransportSecuritySettings | None,
+        lifespan_state: Any,
+        by_caller: Mapping[str, Server[Any]] | None = None,
+    ) -> None:
+        """`by_caller` are the callers who are offered something else than what `server` offers."""
+        self._default = server
+        self._by_caller = by_caller or {}
         self._security = TransportSecurityMiddleware(security)
         self._lifespan_state = lifespan_state
         self._sessions: OrderedDict[str, Session] = OrderedDict()
@@ -79,6 +89,9 @@ class McpEndpoint:
             return _error(400, types.PARSE_ERROR, "Parse error")
         return await (self._take_older(request, message, send) if older else self._take(request, message, send))
 
+    def _server(self, request: Request) -> Server[Any]:
+        return self._by_caller.get(request.scope["state"].get("caller"), self._default)
+
     # 2026-07-28: every request stands alone
 
     async def _take(self, request: Request, body: Any, send: Send) -> Response | None:
@@ -100,7 +113,7 @@ class McpEndpoint:
             return _rejected(route, message.id)
         exchange = Exchange(request, message, send)
         connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
-        runner = ServerRunner(self._server, connection, self._lifespan_state)
+        runner = ServerRunner(self._server(request), connection, self._lifespan_state)
         async with connection.exit_stack:
             await exchange.answer(runner.on_request(exchange, message.method, message.params))
         return None
@@ -134,7 +147,7 @@ class McpEndpoint:
 
     def _begin_session(self, request: Request) -> Session:
         name = secrets.token_hex(16)
-        session = Session(name, request.scope["state"].get("caller"), self._server, self._lifespan_state)
+        session = Session(name, request.scope["state"].get("caller"), self._server(request), self._lifespan_state)
         self._sessions[name] = session
         if len(self._sessions) > _SESSION_LIMIT:
             self._sessions.popitem(last=False)

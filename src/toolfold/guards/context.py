@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from toolfold.errors import InvalidRequest, LimitExceeded
 from toolfold.guards.events import Event, Question, Replied, Reply, protected_event
@@ -143,6 +143,8 @@ class RunContext:
     notes: RunNotes = field(default_factory=RunNotes, compare=False, repr=False)
     code: str = field(default="", repr=False)
     """The program."""
+    direct: bool = False
+    """Whether it is one call of the model's own, without a program: its result goes to the model as it is."""
     answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)
     """A person's answers that hold for the rest of this run, by the target of the calls."""
 
@@ -170,3 +172,42 @@ class RunContext:
         with self.deadline.paused():
             reply = await self.asker(question)
         return reply if isinstance(reply, Replied) else Replied(reply, "host application")
+
+
+class RunOptions(TypedDict, total=False):
+    """Whose run it is and who listens, as `Toolfold.run` explains."""
+
+    session: str | None
+    caller: str
+    groups: Iterable[str]
+    context: Mapping[str, str] | None
+    on_event: Callable[[Event], None] | None
+    ask: Ask | None
+
+
+def make_context(code: str, seconds: float, *, direct: bool = False, **options: Unpack[RunOptions]) -> RunContext:
+    """The context of one run that begins now. Raises InvalidRequest for what is not text and has to be."""
+    caller, session, values = options.get("caller", LOCAL_CALLER), options.get("session"), options.get("context") or {}
+    check_text(caller, "caller")
+    if session is not None:
+        check_text(session, "session")
+    for name, value in values.items():
+        check_text(name, "context")
+        check_text(value, f"context[{name!r}]")
+    return RunContext(
+        caller,
+        session,
+        Deadline(seconds),
+        language="direct" if direct else "python",
+        groups=frozenset(options.get("groups", ())),
+        values=values,
+        on_event=options.get("on_event"),
+        asker=options.get("ask"),
+        code=code,
+        direct=direct,
+    )
+
+
+def check_text(value: object, name: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"`{name}` must be a string, not {type(value).__name__}.")

@@ -28,6 +28,7 @@ from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
 from toolfold.schema.wrapper import declared_kind, unwrapped
 from toolfold.session.output import OutputRecorder
+from toolfold.telemetry.uses import Uses
 from toolfold.upstream.fleet import Fleet
 
 _PROGRESS_CHARS = 500
@@ -46,13 +47,15 @@ class World:
     fleet: Fleet
     validators: Validators
     chain: Chain
+    uses: Uses
     neighbours: Neighbours = field(default_factory=Neighbours)
 
 
 class Bridge:
     """One per run; implements `sandbox.Host`."""
 
-    def __init__(self, world: World, run: RunContext, output: OutputRecorder) -> None:
+    def __init__(self, world: World, run: RunContext, output: OutputRecorder | None = None) -> None:
+        """`output` is for what a program prints; a call without a program has none."""
         self._world = world
         self._run = run
         self._record = Record()
@@ -91,10 +94,10 @@ class Bridge:
                     hits = await self._world.catalog.everything(level, limit, server or None, self._scope)
                     return {"hits": hits, "text": found.text}
             case Resource(server=server, uri=uri):
-                result = await self._call("resource", server, uri, {})
+                result = await self.call("resource", server, uri, {})
                 return result.parts
             case Prompt(server=server, name=name, arguments=arguments):
-                result = await self._call("prompt", server, name, dict(arguments))
+                result = await self.call("prompt", server, name, dict(arguments))
                 return result.structured
 
     async def _find(self, written: str) -> ToolDefinition:
@@ -113,15 +116,16 @@ class Bridge:
                 await asyncio.sleep(self.costs.worked(time.perf_counter() - begun))
 
     def printed(self, data: bytes) -> None:
-        self._output.add(data)
+        if self._output is not None:
+            self._output.add(data)
 
     def progress(self, text: str, fraction: float | None) -> None:
         self._run.emit(Progress(text, fraction))
 
     async def _call_tool(self, tool: ToolDefinition, arguments: dict[str, Any], line: int) -> dict[str, Any]:
-        return self._package(tool, await self._call("tool", tool.server, tool.name, arguments, tool, line))
+        return self._package(tool, await self.call("tool", tool.server, tool.name, arguments, tool, line))
 
-    async def _call(
+    async def call(
         self,
         kind: CallKind,
         server: str,
@@ -181,6 +185,7 @@ class Bridge:
                 on_progress = partial(self._progressed, call) if self._run.on_event is not None else None
                 result = await fleet.call(call.server, call.name, call.arguments, on_progress=on_progress)
                 self._world.catalog.roster.used(call.server)
+                self._world.uses.add(call.server, call.name)
                 return result
 
     def _progressed(self, call: guard.Call, done: float, total: float | None, message: str | None) -> None:

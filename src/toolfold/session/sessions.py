@@ -106,6 +106,24 @@ class Sessions:
             return await self._run_fresh(code, run)
         return await self._run_in_session(code, run, (run.caller, run.session))
 
+    async def home(self, run: RunContext) -> SessionHome:
+        """The home of a run's session, which begins if need be."""
+        assert run.session is not None
+        key = run.caller, run.session
+        session = self._sessions.setdefault(key, _Session(key))
+        session.runs += 1
+        try:
+            async with run.deadline.enforced(_not_started(run, "the session was not ready")):
+                if session.sandbox is not None and session.sandbox.alive:
+                    return session.sandbox.home
+                async with session.lock:
+                    sandbox = await self._living(session)
+                    return sandbox.home
+        finally:
+            session.runs -= 1
+            session.used = time.monotonic()
+            self._run_ended.set()
+
     # Runs without a session
 
     async def _run_fresh(self, code: str, run: RunContext) -> RunResult:
@@ -170,19 +188,16 @@ class Sessions:
             self._run_ended.set()
 
     async def _run_locked(self, code: str, run: RunContext, session: _Session) -> RunResult:
-        if session.sandbox is None or not session.sandbox.alive:
-            if session.sandbox is not None:
-                self._lose(session, "its sandbox ended between two runs")
-            async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
-                session.sandbox = await self._admit(session)
+        async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
+            sandbox = await self._living(session)
         notice, session.lost = session.lost, ""
         try:
-            home = session.sandbox.home
-            result, done = await self._run_in(session.sandbox, code, run, lambda: home.workspace)
+            home = sandbox.home
+            result, done = await self._run_in(sandbox, code, run, lambda: home.workspace)
         except BaseException:
             self._lose(session, "its last run was cancelled")
             raise
-        if done is not None and session.sandbox.alive:
+        if done is not None and sandbox.alive:
             self._remember(session, done.names)
         elif result.error is not None:
             self._lose(session, "")
@@ -190,6 +205,14 @@ class Sessions:
             text = f"{result.error}\n{gone}" if gone else str(result.error)
             result = msgspec.structs.replace(result, error=msgspec.structs.replace(result.error, text=text))
         return msgspec.structs.replace(result, notice=notice, session=run.shown_session)
+
+    async def _living(self, session: _Session) -> Sandbox:
+        """The session's sandbox, or a new one in its place."""
+        if session.sandbox is not None and not session.sandbox.alive:
+            self._lose(session, "its sandbox ended between two runs")
+        if session.sandbox is None:
+            session.sandbox = await self._admit(session)
+        return session.sandbox
 
     async def _admit(self, session: _Session) -> Sandbox:
         """A sandbox in the session's own home, within the number that may live at once."""
