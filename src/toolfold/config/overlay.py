@@ -110,6 +110,10 @@ def _flat(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return flat
 
 
+_MOST_ERRORS = 3
+_KEY_ERRORS = {"missing": "this key is missing", "extra_forbidden": "there is no such key"}
+
+
 def _checked(values: Mapping[str, Any], variables: Variables, report: Report) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
@@ -138,10 +142,12 @@ def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, rep
         report(key, f"expected {one_line(unset.wanted)}{_instead(key)}")
         return
     except ValidationError as error:
-        first = error.errors()[0]
-        inside = [str(part) for part in first["loc"][1 + bool(inner) :] if part not in _TYPES]
-        place = ".".join([key, *(part for part in inside if "[" not in part)])
-        report(place, f"{_continuing(first['msg'].removeprefix('Value error, '))}{_instead(key)}")
+        # A key that does not exist often is the one that is missing, with another name: it comes first.
+        errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        for each in errors[: _MOST_ERRORS if _is_strict(key) else 1]:
+            inside = [str(part) for part in each["loc"][1 + bool(inner) :] if part not in _TYPES]
+            place = ".".join([key, *(part for part in inside if "[" not in part)])
+            report(place, f"{_continuing(each['type'], each['msg'])}{_instead(key)}")
         return
     except RecursionError:
         report(key, f"expected a plain value{_instead(key)}")
@@ -165,9 +171,11 @@ def _expanded(value: Any, variables: Variables) -> Any:
     return value
 
 
-def _continuing(text: str) -> str:
+def _continuing(kind: str, text: str) -> str:
     """Pydantic's sentence as the continuation of ours."""
-    text = text.removeprefix("Input should be ")
+    if kind in _KEY_ERRORS:
+        return _KEY_ERRORS[kind]
+    text = text.removeprefix("Value error, ").removeprefix("Input should be ")
     return text if text.startswith("expected") else f"expected {text[:1].lower()}{text[1:]}"
 
 

@@ -120,6 +120,8 @@ class Settings(Model):
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
+    token_price: float = Field(default=3.0, ge=0, allow_inf_nan=False)
+    """Dollars per million input tokens, for `toolfold savings`."""
     trusted_servers: tuple[str, ...] = ()
     """Servers whose tools may change without a person's consent; `*` is all."""
     callers: Callers = Field(default={})
