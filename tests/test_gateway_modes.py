@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import json
 import re
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -15,7 +17,7 @@ from typing import Any
 import httpx2
 import mcp_types as types
 import pytest
-from mcp import Client, MCPError
+from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from toolfold import Toolfold
@@ -42,7 +44,8 @@ def settings(**more: Any) -> dict[str, Any]:
         name: {"token_sha256": hashlib.sha256(token(name).encode()).hexdigest(), "mode": mode}
         for name, mode in MODES.items()
     }
-    rules = [{"match": "shelf.burn", "caller": "dora", "do": "deny"}]
+    denied = ["shelf.burn", "prompt:shelf:*", "resource:shelf:*cover"]
+    rules = [{"match": match, "caller": "dora", "do": "deny"} for match in denied]
     return {"servers": {"shelf": SHELF}, "sandbox": {"pool": 1}, "callers": callers, "policy": {"rules": rules}, **more}
 
 
@@ -117,8 +120,9 @@ async def test_a_tool_keeps_its_definition_and_its_result(served: Served, era: s
         assert wrapped.annotations.read_only_hint is True
         result = await client.call_tool("shelf__wrapped", {"size": 3})
         assert (text(result), result.structured_content) == ("yyy", {"result": "yyy"})
-        picture = await client.call_tool("shelf__picture", {})
-        assert [block.type for block in picture.content] == ["image", "resource_link"]
+        picture: Any = await client.call_tool("shelf__picture", {})
+        image, link = picture.content
+        assert (image.type, link.type, link.uri) == ("image", "resource_link", "toolfold://shelf/shelf://books/one")
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -180,6 +184,79 @@ async def test_a_direct_call_is_a_run_in_the_audit_log(served: Served) -> None:
     assert [(each.ok, each.calls) for each in ends] == [(True, 1)]
 
 
+@pytest.mark.parametrize("era", ERAS)
+async def test_prompts_and_resources_of_the_servers_are_offered_by_names_of_their_own(served: Served, era: str) -> None:
+    async with served.client("cy", era) as client:
+        (prompt,) = (await client.list_prompts()).prompts
+        assert (prompt.name, prompt.description) == ("shelf__greet", "A greeting.")
+        assert prompt.arguments is not None
+        assert [(each.name, each.required) for each in prompt.arguments] == [("who", True)]
+        got: Any = await client.get_prompt("shelf__greet", {"who": "Bob"})
+        assert got.messages[0].content.text == "Say hello to Bob, who is EMAIL_1."
+        cover, one = (await client.list_resources()).resources
+        assert (one.uri, one.name, one.mime_type) == ("toolfold://shelf/shelf://books/one", "one", "text/plain")
+        (book,) = (await client.list_resource_templates()).resource_templates
+        assert book.uri_template == "toolfold://shelf/shelf://books/{title}"
+        for uri in (one.uri, book.uri_template.format(title="two")):
+            found: Any = await client.read_resource(uri)
+            (read,) = found.contents
+            assert read.uri == uri
+            assert read.text == f"text of {uri.removeprefix('toolfold://shelf/')}, EMAIL_1"
+        (picture,) = (await client.read_resource(cover.uri)).contents
+        assert picture.mime_type == "image/png"
+        for unknown in ("toolfold://nowhere/a", "shelf://books/one", "toolfold://shelf"):
+            with pytest.raises(MCPError, match="Unknown resource"):
+                await client.read_resource(unknown)
+        with pytest.raises(MCPError, match="Unknown prompt"):
+            await client.get_prompt("shelf__nothing")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_prompts_and_resources_are_denied_by_the_same_rules(served: Served, era: str) -> None:
+    async with served.client("dora", era) as client:
+        assert (await client.list_prompts()).prompts == []
+        assert [one.name for one in (await client.list_resources()).resources] == ["one"]
+        with pytest.raises(MCPError, match="Unknown prompt"):
+            await client.get_prompt("shelf__greet", {"who": "Bob"})
+        with pytest.raises(MCPError, match="Policy denies"):
+            await client.read_resource("toolfold://shelf/shelf://books/cover")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_change_of_any_list_is_announced(served: Served, era: str) -> None:
+    news: asyncio.Queue[Any] = asyncio.Queue()
+    methods = {kind: f"notifications/{kind}s/list_changed" for kind in ("tool", "prompt", "resource")}
+
+    async def on_message(message: Any) -> None:
+        if era == "legacy":
+            await news.put(message.method)
+
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(served.client("bob", era, message_handler=on_message))
+        if era == "legacy":
+            lists = client.server_capabilities
+            assert all(each and each.list_changed for each in (lists.tools, lists.prompts, lists.resources))
+        else:
+            listening = client.listen(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
+            events = await stack.enter_async_context(listening)
+
+            async def forward() -> None:
+                async for event in events:
+                    kind = type(event).__name__.removesuffix("sListChanged").lower()
+                    await news.put(methods[kind])
+
+            forwarding = asyncio.create_task(forward())
+            stack.callback(forwarding.cancel)
+        for kind, method in methods.items():
+            name = f"{kind}-{era}"
+            await client.call_tool("shelf__grow", {"kind": kind, "name": name})
+            async with asyncio.timeout(30):
+                assert await news.get() == method
+        assert f"shelf__tool-{era}" in await names(client)
+        assert f"shelf__prompt-{era}" in [one.name for one in (await client.list_prompts()).prompts]
+        assert f"resource-{era}" in [one.name for one in (await client.list_resources()).resources]
+
+
 async def test_thousands_of_tools_are_listed_in_pages_by_names_that_every_client_takes(
     tmp_path: Path, shared: Path
 ) -> None:
@@ -195,3 +272,35 @@ async def test_thousands_of_tools_are_listed_in_pages_by_names_that_every_client
             assert len(found) == len({tool.name for tool in found}) == len(served.fold.catalog.tools)
             assert pages == -(-len(found) // PAGE)
             assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,48}", tool.name) for tool in found)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_over_stdio_a_long_result_lies_in_the_connections_workspace_and_changes_are_announced(
+    runtime_dir: Path, era: str
+) -> None:
+    news: asyncio.Queue[str] = asyncio.Queue()
+
+    async def on_message(message: Any) -> None:
+        await news.put(message.method)
+
+    config = runtime_dir / "toolfold.json"
+    config.write_text(json.dumps({"servers": {"shelf": SHELF}, "direct": ["shelf.t*", "shelf.grow"], "mode": "hybrid"}))
+    words = ["-m", "toolfold", "serve", "--config", str(config), "--data", str(runtime_dir)]
+    parameters = StdioServerParameters(command=sys.executable, args=words)
+    async with Client(parameters, mode=era, message_handler=on_message) as client:
+        assert await names(client) == [*OWN, "shelf__grow", "shelf__text"]
+        long = text(await client.call_tool("shelf__text", {"size": 50_000}))
+        (file,) = re.findall(r"all of it: (workspace/\S+)", long)
+        assert text(await client.call_tool("run_code", {"code": f"print(len(open({file!r}).read()))"})) == "50000"
+        if era == "legacy":
+            await client.call_tool("shelf__grow", {"kind": "tool", "name": "tell"})
+            async with asyncio.timeout(30):
+                # The server's first listing was announced too.
+                while await news.get() == "notifications/tools/list_changed" and len(await names(client)) == 4:
+                    pass
+        else:
+            async with client.listen(tools_list_changed=True) as events:
+                await client.call_tool("shelf__grow", {"kind": "tool", "name": "tell"})
+                async with asyncio.timeout(30):
+                    assert type(await anext(aiter(events))).__name__ == "ToolsListChanged"
+        assert await names(client) == [*OWN, "shelf__grow", "shelf__tell", "shelf__text"]

@@ -82,7 +82,7 @@ def result(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     match method:
         case "initialize":
             changing = {"listChanged": True}
-            offers: dict[str, Any] = {"tools": changing, "resources": changing, "prompts": changing, "completions": {}}
+            offers: dict[str, Any] = {"tools": changing, "resources": changing, "prompts": changing}
             about = {"serverInfo": {"name": "shelf", "version": "1"}, "capabilities": offers}
             return {"protocolVersion": "2025-06-18", **about}
         case "tools/list":
@@ -101,11 +101,9 @@ def result(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
                 return {"contents": [{"uri": uri, "mimeType": "image/png", "blob": PIXEL}]}
             return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": f"text of {uri}, ada@example.org"}]}
         case "prompts/get":
-            who = (params.get("arguments") or {}).get("who", "you")
+            who = params["arguments"]["who"]
             content = {"type": "text", "text": f"Say hello to {who}, who is ada@example.org."}
             return {"description": "A greeting.", "messages": [{"role": "user", "content": content}]}
-        case "completion/complete":
-            return {"completion": {"values": [f"{params['argument']['value']}da"], "hasMore": False}}
         case _:
             return None
 

@@ -35,6 +35,8 @@ class LiveCatalog:
         self.roster = Roster(fleet, self._take, listed=[name for name in servers if name not in missing])
         self._waited_for: set[str] = set()
         """Servers that a search has waited for once; later ones take what is there."""
+        self.on_change: Callable[[], None] | None = None
+        """Called when a server's definitions have changed."""
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "catalog")
 
@@ -133,7 +135,9 @@ class LiveCatalog:
 
     async def _take(self, listing: Listing) -> None:
         async with self._lock:
-            self.catalog.update(listing)
+            changed = self.catalog.update(listing)
+        if changed and self.on_change is not None:
+            self.on_change()
 
     async def _ask(self, question: Callable[[], _T]) -> _T:
         """Ask in the thread: a long answer may take a third of a second, and runs go on meanwhile."""

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 
 from toolfold.errors import ConfigError, InvalidRequest
 from toolfold.gateway.callers import CONTEXT_HEADER, Callers, context_values
+from toolfold.gateway.changes import Changes
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.server import make_server
 from toolfold.gateway.streamable import McpEndpoint
@@ -71,14 +72,15 @@ async def serve_http(
         )
     sock = listen(host, port)
     bound = sock.getsockname()[1]
-    server = make_server(fold, mode=mode, ask_locally=ask_locally)
+    changes = Changes(fold)
+    server = make_server(fold, mode=mode, ask_locally=ask_locally, changes=changes)
     modes: dict[str, Mode] = {
         name: caller.mode for name, caller in fold.settings.callers.items() if caller.mode is not None
     }
-    servers = {each: make_server(fold, mode=each, ask_locally=ask_locally) for each in modes.values()}
+    servers = {each: make_server(fold, mode=each, ask_locally=ask_locally, changes=changes) for each in modes.values()}
     async with server.lifespan(server) as state:
         by_caller = {name: servers[each] for name, each in modes.items()}
-        endpoint = McpEndpoint(server, _allowed_names(host, bound), state, by_caller)
+        endpoint = McpEndpoint(server, _allowed_names(host, bound), state, by_caller, changes)
         app = Authenticated(_Routes(endpoint), Callers(fold.settings, token))
         async with Connections(app, sock):
             started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")

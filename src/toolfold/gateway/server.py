@@ -14,6 +14,8 @@ from mcp.shared.exceptions import MCPError
 from toolfold import __version__
 from toolfold.definitions import OWN_NAME, ToolResult
 from toolfold.errors import ToolfoldError
+from toolfold.gateway.changes import AnnouncingServer
+from toolfold.gateway.exposed import Exposed, gateway_uri
 from toolfold.gateway.offers import Offers
 from toolfold.gateway.results import call_result
 from toolfold.gateway.runs import Runs, caller
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from toolfold.catalog.catalog import Detail
     from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
+    from toolfold.gateway.changes import Changes
     from toolfold.gateway.runs import AskLocally, Work
 
 FRESH = "new"
@@ -43,17 +46,21 @@ def make_server(
     mode: Mode | None = None,
     default_session: str | None = None,
     ask_locally: AskLocally | None = None,
+    changes: Changes | None = None,
 ) -> Server[Any]:
     """The gateway's protocol side. The programs that it runs end with the fold at the latest.
 
     `mode` is which tools are offered, by default what the settings say. `default_session` serves runs that name none
     (stdio: one client, one session). `ask_locally` puts a question to the person at this machine, for clients that
-    cannot be asked themselves.
+    cannot be asked themselves. `changes` are announced where a list can change; by default there are none.
     """
     mode = mode or fold.settings.mode
     own = [types.Tool.model_validate(tool) for tool in offered_tools(read_only=only_reads(fold.settings))]
     runs = Runs(fold, ask_locally)
     offers = Offers(fold, mode) if mode != "code" else None
+    # Where programs can run, they find what is too long in the connection's session.
+    session_of_calls = default_session if default_session is not None and mode != "direct" else CALLS
+    exposed = Exposed(fold, runs, session_of_calls)
 
     async def list_tools(
         ctx: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -79,14 +86,16 @@ def make_server(
             found = offers.find(caller(ctx), params.name) if offers is not None else None
             if found is None:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name!r}. {_KNOWN[mode]}")
-            # Where programs can run, they find what is too long in the connection's session.
-            session = default_session if default_session is not None and mode != "direct" else CALLS
-            return await answered(ctx, params, partial(fold.call, *found, arguments), session)
+            return await answered(ctx, params, partial(fold.call, *found, arguments), session_of_calls, found[0])
         except ToolfoldError as error:
             return _text(str(error), error=True)
 
     async def answered(
-        ctx: ServerRequestContext[Any], params: types.CallToolRequestParams, work: Work, session: str | None
+        ctx: ServerRequestContext[Any],
+        params: types.CallToolRequestParams,
+        work: Work,
+        session: str | None,
+        server: str = "",
     ) -> types.CallToolResult | types.InputRequiredResult:
         if params.request_state is not None:
             ended = await runs.resume(ctx, params.request_state, dict(params.input_responses or {}))
@@ -96,18 +105,23 @@ def make_server(
             case types.InputRequiredResult():
                 return ended
             case ToolResult():
-                return call_result(ended, ctx.protocol_version)
+                link = partial(gateway_uri, server) if "resources" in fold.settings.expose else str
+                return call_result(ended, ctx.protocol_version, link)
             case _:
                 return _text(ended.text, error=not ended.success)
 
-    server = Server(
-        OWN_NAME,
-        version=__version__,
-        title="Toolfold",
-        instructions=instructions(mode),
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-    )
+    options: dict[str, Any] = {
+        "version": __version__,
+        "title": "Toolfold",
+        "instructions": instructions(mode),
+        "on_list_tools": list_tools,
+        "on_call_tool": call_tool,
+        **exposed.handlers(),
+    }
+    if changes is not None and (offers is not None or fold.settings.expose):
+        server: Server[Any] = AnnouncingServer(OWN_NAME, changes, **options)
+    else:
+        server = Server(OWN_NAME, **options)
     # What a client brings back is good for its caller, its tool call and this process only.
     security = RequestStateSecurity(keys=[secrets.token_bytes(32)], ttl=runs.longest_wait, bind_principal=caller)
     server.middleware.append(RequestStateBoundary(security, default_audience=OWN_NAME))

@@ -19,6 +19,7 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from toolfold.gateway.changes import Changes
 from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.server import make_server
 from toolfold.upstream.messages import Lines, MessageTooLongError
@@ -49,7 +50,7 @@ async def serve_stdio(
 
     `greeting` holds what was read, and answered, before this began. `ask_locally` is for clients that show no forms.
     """
-    server = make_server(fold, mode=mode, default_session=_CONNECTION, ask_locally=ask_locally)
+    server = make_server(fold, mode=mode, default_session=_CONNECTION, ask_locally=ask_locally, changes=Changes(fold))
     async with standard_streams(greeting or Greeting()) as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())
 

@@ -27,17 +27,23 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolfold.gateway.changes import METHODS, AnnouncingServer
 from toolfold.gateway.exchange import Exchange, Session, json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mcp.server.lowlevel import Server
+    from mcp.server.subscriptions import ServerEvent
     from starlette.types import Receive, Scope, Send
+
+    from toolfold.gateway.changes import Changes
 
 _BODY_LIMIT = 4 * 1024**2
 _BODY_TIMEOUT = 30.0
 _SESSION_LIMIT = 1000
+_MOST_ANNOUNCEMENTS = 16
+"""Announcements that wait for a client that does not read; they only say that a list has changed."""
 
 
 class McpEndpoint:
@@ -53,12 +59,15 @@ class McpEndpoint:
         security: TransportSecuritySettings | None,
         lifespan_state: Any,
         by_caller: Mapping[str, Server[Any]] | None = None,
+        changes: Changes | None = None,
     ) -> None:
-        """`by_caller` are the callers who are offered something else than what `server` offers."""
+        """`by_caller` are the callers who are offered something else than what `server` offers. `changes` are announced
+        to clients of the older era that open a stream for them."""
         self._default = server
         self._by_caller = by_caller or {}
         self._security = TransportSecurityMiddleware(security)
         self._lifespan_state = lifespan_state
+        self._changes = changes
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,8 +84,9 @@ class McpEndpoint:
         older = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
         if request.method == "DELETE" and older:
             return await self._end_session(request)
+        if request.method == "GET" and older and isinstance(self._server(request), AnnouncingServer):
+            return await self._announce(request, send)
         if request.method != "POST":
-            # GET would open a stream for messages that belong to no request. There are none.
             return Response(status_code=405, headers={"Allow": "POST, DELETE" if older else "POST"})
         if not all(check_accept_headers(request)):
             return _error(406, types.INVALID_REQUEST, "Client must accept application/json and text/event-stream")
@@ -163,6 +173,28 @@ class McpEndpoint:
         self._sessions.move_to_end(name)
         return session
 
+    async def _announce(self, request: Request, send: Send) -> Response | None:
+        """A stream for messages that belong to no request: which lists have changed. It ends with its session."""
+        session = self._session(request)
+        if isinstance(session, Response):
+            return session
+        assert self._changes is not None
+        announcements: asyncio.Queue[str] = asyncio.Queue(_MOST_ANNOUNCEMENTS)
+
+        def announce(event: ServerEvent) -> None:
+            if not announcements.full():
+                announcements.put_nowait(METHODS[type(event)])
+
+        unsubscribe = self._changes.subscribe(announce)
+        stream = Exchange(request, None, send)
+        session.streams.add(stream)
+        try:
+            await stream.announce(announcements)
+        finally:
+            session.streams.discard(stream)
+            unsubscribe()
+        return None
+
     async def _end_session(self, request: Request) -> Response:
         session = self._session(request)
         if isinstance(session, Response):
@@ -170,6 +202,8 @@ class McpEndpoint:
         del self._sessions[session.name]
         for exchange in list(session.exchanges.values()):
             exchange.cancel()
+        for stream in list(session.streams):
+            stream.cancel()
         await aclose_shielded(session.connection)
         return Response(status_code=200)
 

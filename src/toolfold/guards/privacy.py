@@ -126,7 +126,7 @@ def _tokenised(result: ToolResult, data: DataTokeniser) -> ToolResult:
 def _part(part: Part, data: DataTokeniser) -> Part:
     match part:
         case TextPart(text=text):
-            return TextPart(data.json_text(text))
+            return msgspec.structs.replace(part, text=data.json_text(text))
         case LinkPart():
             shown = data.data([part.uri, part.name, part.description])
             return LinkPart(shown[0], shown[1], shown[2], part.mime_type)
@@ -142,7 +142,7 @@ def _blob(part: BlobPart, data: DataTokeniser) -> BlobPart:
         text = base64.b64decode(part.data, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return part
-    return BlobPart(base64.b64encode(data.json_text(text).encode()).decode(), part.mime_type, part.name)
+    return msgspec.structs.replace(part, data=base64.b64encode(data.json_text(text).encode()).decode())
 
 
 def _is_small(result: ToolResult) -> bool:
