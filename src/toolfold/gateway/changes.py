@@ -22,10 +22,12 @@ from mcp.server.subscriptions import (
     ServerEvent,
     ToolsListChanged,
 )
+from mcp.shared.subscriptions import event_to_notification
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.models import InitializationOptions
+    from mcp.server.session import ServerSession
 
     from toolfold.catalog.entries import Kind
     from toolfold.fold import Toolfold
@@ -96,9 +98,12 @@ class AnnouncingServer(Server[Any]):
         """A client of the older era is ready. Over HTTP its announcements go by a stream, see `streamable`."""
         if ctx.request is not None:
             return
-        send: dict[type[ServerEvent], Callable[[], Coroutine[Any, Any, None]]] = {
-            ToolsListChanged: ctx.session.send_tool_list_changed,
-            PromptsListChanged: ctx.session.send_prompt_list_changed,
-            ResourcesListChanged: ctx.session.send_resource_list_changed,
-        }
-        self._changes.subscribe(lambda event: self._changes.spawn(send[type(event)]()))
+        self._changes.subscribe(lambda event: self._announce(ctx.session, event))
+
+    def _announce(self, session: ServerSession, event: ServerEvent) -> None:
+        if self.offers(event):
+            self._changes.spawn(session.send_notification(event_to_notification(event, {})))
+
+    def offers(self, event: ServerEvent) -> bool:
+        """Whether it has the list that has changed."""
+        return self.get_request_handler(METHODS[type(event)].split("/")[1] + "/list") is not None

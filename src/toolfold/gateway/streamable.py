@@ -84,8 +84,8 @@ class McpEndpoint:
         older = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
         if request.method == "DELETE" and older:
             return await self._end_session(request)
-        if request.method == "GET" and older and isinstance(self._server(request), AnnouncingServer):
-            return await self._announce(request, send)
+        if request.method == "GET" and older and isinstance(server := self._server(request), AnnouncingServer):
+            return await self._announce(request, server, send)
         if request.method != "POST":
             return Response(status_code=405, headers={"Allow": "POST, DELETE" if older else "POST"})
         if not all(check_accept_headers(request)):
@@ -173,7 +173,7 @@ class McpEndpoint:
         self._sessions.move_to_end(name)
         return session
 
-    async def _announce(self, request: Request, send: Send) -> Response | None:
+    async def _announce(self, request: Request, server: AnnouncingServer, send: Send) -> Response | None:
         """A stream for messages that belong to no request: which lists have changed. It ends with its session."""
         session = self._session(request)
         if isinstance(session, Response):
@@ -182,7 +182,7 @@ class McpEndpoint:
         announcements: asyncio.Queue[str] = asyncio.Queue(_MOST_ANNOUNCEMENTS)
 
         def announce(event: ServerEvent) -> None:
-            if not announcements.full():
+            if server.offers(event) and not announcements.full():
                 announcements.put_nowait(METHODS[type(event)])
 
         unsubscribe = self._changes.subscribe(announce)
