@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -22,8 +22,10 @@ from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.definitions import ToolResult
 from toolfold.errors import FoldClosed, LimitExceeded, UpstreamError
-from toolfold.guards.context import LOCAL_CALLER, Ask, RunContext, RunOptions, check_text, make_context
+from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext, RunOptions, check_text, make_context
 from toolfold.guards.events import ApprovalRequest, CallKind, Event, Finished, Question, Reply, RunError, RunResult
+from toolfold.skills.skills import Skills
+from toolfold.telemetry.uses import Uses
 
 if TYPE_CHECKING:
     from toolfold.catalog.entries import Scope
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from toolfold.session.direct import DirectCalls
     from toolfold.session.homes import SessionHomes
     from toolfold.session.sessions import Sessions
-    from toolfold.telemetry.uses import Uses
+    from toolfold.session.store import SessionStore
     from toolfold.upstream.fleet import Fleet
     from toolfold.upstream.roster import Roster
 
@@ -66,6 +68,8 @@ class Toolfold:
         self._live: LiveCatalog | None = None
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
+        self.skills = Skills(self.settings, self)
+        self.uses = Uses(self.settings.data_dir)
 
     @classmethod
     def open(
@@ -90,8 +94,10 @@ class Toolfold:
 
         if self.loaded.data_problem:
             _log.warning(self.loaded.data_problem)
-        fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
+        data = self.settings.data_dir
+        fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth")
         self._fleet = await self._stack.enter_async_context(fleet)
+        self._stack.callback(self.skills.close)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
         self._live = LiveCatalog(self.catalog, fleet, self.settings.servers)
@@ -123,7 +129,13 @@ class Toolfold:
         """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
         check_text(query, "query")
         answer = await self.live.search(
-            query, detail=detail, limit=limit, server=server, explain=explain, scope=self._chain.scope(caller)
+            query,
+            detail=detail,
+            limit=limit,
+            server=server,
+            explain=explain,
+            scope=self._chain.scope(caller),
+            skills=partial(self.skills.entries, caller),
         )
         told, self._untold = self._untold, []
         return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
@@ -156,9 +168,14 @@ class Toolfold:
         with self._running():
             try:
                 checked = self.settings.check if check is None else check
-                return await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
+                result = await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
             except LimitExceeded as error:
                 return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
+            except asyncio.CancelledError:
+                self._transcribe(run, None)
+                raise
+        self._transcribe(run, result)
+        return result
 
     async def call(
         self,
@@ -172,14 +189,13 @@ class Toolfold:
     ) -> ToolResult:
         """Call one tool without a program; by `kind`, read a resource (`name` is its URI) or get a prompt.
 
-        `options` are as for `run`. It passes the same guards as calls of programs, as a run of its own. A long result
-        of a tool is cut, and all of it kept in the session's workspace. Raises a ToolfoldError unless the server
-        answered.
+        `options` are as for `run`. It is a run of its own for the guards. A long result of a tool is cut, and all of it
+        kept in the session's workspace. Raises a ToolfoldError unless the server answered.
         """
         target = f"{server}.{name}" if kind == "tool" else f"{kind}:{server}:{name}"
         config = self.settings.servers.get(server)
-        seconds = config.start_timeout + config.call_timeout if config else self.settings.sandbox.timeout
-        seconds = timeout or seconds
+        usual = config.start_timeout + config.call_timeout if config else self.settings.sandbox.timeout
+        seconds = usual if timeout is None else timeout
         run = await self._context(target, seconds, direct=True, **options)
         results: list[ToolResult] = []
 
@@ -192,14 +208,16 @@ class Toolfold:
 
         with self._running():
             await self._chain.recorded(target, run, work)
-        return results[0]
+            return results[0]
 
     async def _context(
         self, code: str, seconds: float, *, direct: bool = False, **options: Unpack[RunOptions]
     ) -> RunContext:
         self._check_open()
         run = make_context(code, seconds, direct=direct, **options)
-        return replace(run, privacy=await self._chain.privacy_of(run.caller, run.session))
+        owner = self._owner_of(run.session, run.caller) if run.session is not None else None
+        privacy = await self._chain.privacy_of(*(owner or (run.caller, run.session)))
+        return replace(run, privacy=privacy, session_of=owner)
 
     @contextlib.contextmanager
     def _running(self) -> Generator[None]:
@@ -219,21 +237,68 @@ class Toolfold:
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         if not self.settings.enabled:
             return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
-        from toolfold.session.checks import reviewed, risk_of
-
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
-            refused = reviewed(self._world, code, run.caller) if check else None
-            run.notes.review = "refused" if refused is not None else "passed" if check else "off"
-            if refused is not None:
-                return RunResult(success=False, error=refused, session=run.shown_session)
-            refused = await self._chain.programs.refusal(run, lambda: risk_of(self._world, code))
+            refused = await self.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
-        return await sessions.run(code, run)
+            if run.session is not None:
+                run.notes.code = code
+                if (private := run.privacy) is not None:
+                    is_small = len(code) < 4096
+                    run.notes.code = await private.work(lambda: str(private.tokenise(code)), is_small=is_small)
+        result = await sessions.run(code, run)
+        await self.skills.finished(run, ok=result.success)
+        return result
+
+    # What a skill that is saved has to pass
+
+    async def refusal(self, code: str, run: RunContext, *, check: bool = True) -> RunError | None:
+        """Why a program is not run, as far as reading it tells; None if it may be."""
+        from toolfold.session.checks import reviewed, risk_of
+
+        refused = reviewed(self._world, code, run.caller) if check else None
+        run.notes.review = "refused" if refused is not None else "passed" if check else "off"
+        return refused or await self._chain.programs.refusal(run, lambda: risk_of(self._world, code))
+
+    async def rehearse(self, code: str, run: RunContext, seconds: float) -> RunResult:
+        """Run a program of the same caller beside `run`, with read-only tools alone."""
+        privacy = await self._chain.privacy_of(run.caller, None)
+        inner = RunContext(run.caller, None, Deadline(seconds), privacy=privacy, code=code, read_only=True)
+        sessions = await self._sandbox()
+        return await self._chain.recorded(code, inner, lambda: sessions.run_beside(code, inner))
+
+    def taken(self, name: str, caller: str) -> str:
+        """What a caller knows by this name: a server or a tool; empty where nothing has it."""
+        names = self.catalog.names_in(self._chain.scope(caller))
+        found = names.named(name)
+        return f"the server {name}" if names.behind(name) else f"the tool {found[0]}.{name}" if found else ""
+
+    def _owner_of(self, session: str, caller: str) -> tuple[str, str] | None:
+        """Owner and name of a session that another caller shares: `@planner/plan`. None for the caller's own."""
+        if not session.startswith("@") or "/" not in session:
+            return None
+        from toolfold.session.store import shared_session
+
+        return shared_session(self.settings.data_dir, session, caller)
+
+    def _transcribe(self, run: RunContext, result: RunResult | None) -> None:
+        if run.notes.code and self._sessions is not None and self._sessions.done():
+            self._sessions.result().transcribe(run, result)
+
+    @property
+    def sessions(self) -> SessionStore:
+        """The sessions on disk: list, look into, export, reset, end and share them, and their files."""
+        from toolfold.session.store import SessionStore
+
+        def live() -> Sessions | None:
+            task = self._sessions
+            return task.result() if task is not None and task.done() and task.exception() is None else None
+
+        return SessionStore(self.settings, live)
 
     async def stream(
         self,
@@ -341,36 +406,11 @@ class Toolfold:
         return await asyncio.shield(self._sessions)
 
     async def _start_sandbox(self) -> Sessions:
-        from toolfold.sandbox.choose import choose
-        from toolfold.sandbox.pool import Pool
-        from toolfold.sandbox.pools import Pools
-        from toolfold.sandbox.protocol import Closable
-        from toolfold.session.bridge import Bridge
-        from toolfold.session.output import OutputRecorder
-        from toolfold.session.retention import Retention
-        from toolfold.session.sessions import Sessions
+        from toolfold.session.start import start_sessions
 
-        settings = self.settings.sandbox
-        self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
-        await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
-        world, homes = self._world, self._homes
-
-        def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
-            return Bridge(world, run, output)
-
-        await self._stack.enter_async_context(Retention(self.settings.data_dir, self.settings.retention, homes))
-        backend = self._choice.backend
-        if isinstance(backend, Closable):
-            self._stack.push_async_callback(backend.close)
-
-        def pool(owner: str) -> Pool:
-            folder = self._trees.folder(self._chain.scope(owner or LOCAL_CALLER))
-            return Pool(backend, folder, homes, settings, owner)
-
-        pools = Pools(pool)
-        await self._stack.enter_async_context(pools)
-        self._pool = await pools.of("")
-        return await self._stack.enter_async_context(Sessions(self.settings, pools, homes, bridge))
+        starting = start_sessions(self._world, self._homes, self.settings, self._trees, self._stack)
+        sessions, self._choice, self._pool = await starting
+        return sessions
 
     @cached_property
     def _homes(self) -> SessionHomes:
@@ -384,19 +424,8 @@ class Toolfold:
     def _world(self) -> World:
         from toolfold.session.bridge import World
 
-        self._stack.push_async_callback(self._uses.close)
-        return World(self.live, self.fleet, self._validators, self._chain, self._uses)
-
-    @cached_property
-    def _uses(self) -> Uses:
-        from toolfold.telemetry.uses import Uses
-
-        return Uses(self.settings.data_dir)
-
-    @cached_property
-    def uses(self) -> Mapping[tuple[str, str], int]:
-        """How often each tool, by server and name, was used before this process asked."""
-        return self._uses.counts()
+        self._stack.push_async_callback(self.uses.close)
+        return World(self.live, self.fleet, self._validators, self._chain, self.uses, self.skills)
 
     @cached_property
     def _direct(self) -> DirectCalls:

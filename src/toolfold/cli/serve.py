@@ -110,8 +110,12 @@ async def _serve_http(
 
     mode = mode or fold.settings.mode
     programs = {mode, *(caller.mode or mode for caller in fold.settings.callers.values())} != {"direct"}
-    async with _prepared(fold, programs, note), _local_questions(fold, data) as ask_locally:
-        await serve_http(fold, host, port, token=given or made, started=started, mode=mode, ask_locally=ask_locally)
+    async with _local_questions(fold, data) as ask_locally:
+        prepared = _prepared(fold, programs, note)
+        token = given or made
+        await serve_http(
+            fold, host, port, token=token, started=started, mode=mode, ask_locally=ask_locally, prepared=prepared
+        )
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from toolfold.config.documents import Problem, known_key, nearest, one_line
 from toolfold.config.expand import UnsetError, Variables
+from toolfold.config.logseq import LogseqSettings
 from toolfold.config.policy import (
     ApprovalSettings,
     ContextSettings,
@@ -23,6 +24,7 @@ from toolfold.config.policy import (
 )
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, Settings, parse_backend
+from toolfold.config.skills import SkillSettings
 
 BLOCK = "mcpCodeExecution"
 BLOCK_NAMES = {
@@ -41,6 +43,8 @@ BLOCK_NAMES = {
 _SECTIONS: dict[str, type[BaseModel]] = {
     "sandbox": SandboxSettings,
     "retention": RetentionSettings,
+    "skills": SkillSettings,
+    "logseq": LogseqSettings,
     "policy": PolicySettings,
     "approval": ApprovalSettings,
     "context": ContextSettings,
@@ -51,7 +55,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 _KNOWN = {"": Settings.model_fields.keys() - {"servers"}} | {
     name: model.model_fields.keys() for name, model in _SECTIONS.items()
 }
-STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", "privacy")
+STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", "privacy", "skills")
 """Settings that keep something closed. An error in one stops the start: its default would leave that open."""
 _TYPES = frozenset({"str", "int", "float", "bool", "none"})
 """What pydantic names in the place of an error beside the keys."""

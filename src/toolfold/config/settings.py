@@ -10,7 +10,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import Callers, JwtSettings, Mode
+from toolfold.config.logseq import LogseqSettings
 from toolfold.config.model import Model, switchable
+from toolfold.config.oauth import OAuthSettings
 from toolfold.config.policy import (
     ApprovalSettings,
     ContextSettings,
@@ -21,6 +23,7 @@ from toolfold.config.policy import (
 )
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
+from toolfold.config.skills import SkillSettings
 from toolfold.config.units import Cores, Seconds, Size
 
 _BACKENDS = {"bwrap": "bubblewrap", "docker": "container", "podman": "container"}
@@ -44,6 +47,8 @@ class ServerConfig(Model):
     cwd: str = ""
     url: str = Field(default="", repr=False)
     headers: dict[str, str] = Field(default={}, repr=False)
+    oauth: OAuthSettings = OAuthSettings()
+    """How to sign in to a remote server."""
     call_timeout: Seconds = 60.0
     """Seconds that one call may take."""
     start_timeout: Seconds = 30.0
@@ -57,6 +62,11 @@ class ServerConfig(Model):
         if self.transport != "stdio" and not self.url:
             raise ValueError(f"an {self.transport} server needs `url`")
         return self
+
+    @property
+    def may_sign_in(self) -> bool:
+        """Whether OAuth may be used: an `Authorization` header of its own takes its place."""
+        return self.transport != "stdio" and self.oauth.enabled and "authorization" not in map(str.lower, self.headers)
 
 
 class SandboxSettings(Model):
@@ -72,6 +82,10 @@ class SandboxSettings(Model):
     """Cores, where a cgroup can hold the program to it."""
     disk: Size = 1000**3
     """Bytes the workspace may hold."""
+    kept: Size = 50 * 1000**2
+    """Bytes that a session may hold by `keep`."""
+    images: int = Field(default=8, ge=0)
+    """Images that one run may show."""
     processes: int = Field(default=64, ge=1)
     output: Size = 100 * 1000**2
     """Bytes a run may print before it is ended."""
@@ -116,6 +130,8 @@ class Settings(Model):
     run_queue: int = Field(default=256, ge=0)
     """Runs that may wait in that line; more are refused."""
     retention: RetentionSettings = RetentionSettings()
+    skills: SkillSettings = SkillSettings()
+    logseq: LogseqSettings = LogseqSettings()
     check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import ipaddress
 import socket
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from toolfold.errors import ConfigError, InvalidRequest
 from toolfold.gateway.callers import CONTEXT_HEADER, Callers, context_values
-from toolfold.gateway.changes import Changes
 from toolfold.gateway.connections import Connections
-from toolfold.gateway.server import make_server
-from toolfold.gateway.streamable import McpEndpoint
+from toolfold.gateway.early import EarlyEndpoint
+from toolfold.gateway.greeting import Greeting
+from toolfold.gateway.texts import only_reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -60,10 +62,12 @@ async def serve_http(
     started: Callable[[str], None],
     mode: Mode | None = None,
     ask_locally: AskLocally | None = None,
+    prepared: AbstractAsyncContextManager[None] | None = None,
 ) -> None:
     """Serve until cancelled. `started` is called with the address. Off loopback a token is required.
 
     `mode` is for callers of whom the settings do not say another. `ask_locally` is for clients that show no forms.
+    `prepared` is entered when everything is imported: first questions are answered before that.
     """
     if not token and not is_loopback(host):
         raise ConfigError(
@@ -72,19 +76,39 @@ async def serve_http(
         )
     sock = listen(host, port)
     bound = sock.getsockname()[1]
-    changes = Changes(fold)
-    server = make_server(fold, mode=mode, ask_locally=ask_locally, changes=changes)
-    modes: dict[str, Mode] = {
-        name: caller.mode for name, caller in fold.settings.callers.items() if caller.mode is not None
-    }
-    servers = {each: make_server(fold, mode=each, ask_locally=ask_locally, changes=changes) for each in modes.values()}
-    async with server.lifespan(server) as state:
+    names = _allowed_names(host)
+    hosts = [f"{name}:{bound}" for name in names] + names
+    usual: Mode = mode or fold.settings.mode
+    modes: dict[str, Mode] = {name: each.mode for name, each in fold.settings.callers.items() if each.mode is not None}
+
+    def greet(caller: str) -> Greeting | None:
+        # What other modes offer only the catalog knows.
+        is_plain = modes.get(caller, usual) == "code" and not fold.settings.expose
+        return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
+
+    early = EarlyEndpoint(hosts, greet)
+    app = Authenticated(_Routes(early), Callers(fold.settings, token))
+    async with AsyncExitStack() as stack, Connections(app, sock):
+        started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
+        await asyncio.to_thread(importlib.import_module, "toolfold.gateway.streamable")
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        from toolfold.gateway.changes import Changes
+        from toolfold.gateway.server import make_server
+        from toolfold.gateway.streamable import McpEndpoint
+
+        origins = [f"http://{name}:{bound}" for name in names]
+        security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins) if names else None
+        changes = Changes(fold)
+        used: set[Mode] = {usual, *modes.values()}
+        servers = {each: make_server(fold, mode=each, ask_locally=ask_locally, changes=changes) for each in used}
+        if prepared is not None:
+            await stack.enter_async_context(prepared)
+        server = servers[usual]
+        state = await stack.enter_async_context(server.lifespan(server))
         by_caller = {name: servers[each] for name, each in modes.items()}
-        endpoint = McpEndpoint(server, _allowed_names(host, bound), state, by_caller, changes)
-        app = Authenticated(_Routes(endpoint), Callers(fold.settings, token))
-        async with Connections(app, sock):
-            started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
-            await asyncio.Event().wait()
+        await early.become(McpEndpoint(server, security, state, by_caller, changes))
+        await asyncio.Event().wait()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -102,15 +126,12 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _allowed_names(host: str, port: int) -> TransportSecuritySettings | None:
-    """The `Host` and `Origin` headers that are accepted; None is any."""
+def _allowed_names(host: str) -> list[str]:
+    """The names by which clients may call us, in their `Host` and `Origin` headers; none is any."""
     if host in ("0.0.0.0", "::"):  # noqa: S104 - every name may lead here; the token is what protects
-        return None
-    names = _LOOPBACK_NAMES if is_loopback(host) else (f"[{host}]" if ":" in host else host, *_LOOPBACK_NAMES)
-    return TransportSecuritySettings(
-        allowed_hosts=[f"{name}:{port}" for name in names] + list(names),
-        allowed_origins=[f"http://{name}:{port}" for name in names],
-    )
+        return []
+    own = [] if is_loopback(host) else [f"[{host}]" if ":" in host else host]
+    return [*own, *_LOOPBACK_NAMES]
 
 
 class Authenticated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
@@ -42,6 +43,12 @@ class Offers:
         self._names: dict[_Key, str] = {}
         self._chosen: dict[str, list[str]] = {}
         """The names that are offered, in order, by the key of a scope."""
+
+    @cached_property
+    def _uses(self) -> dict[_Key, int]:
+        """How often each tool was used until now. Later uses count in the next process: a list that changes by being
+        used would cost clients their caches."""
+        return self._fold.uses.counts()
 
     async def page(self, caller: str, cursor: str | None, version: str) -> tuple[list[types.Tool], str | None]:
         """The tools after `cursor`, which is the last name of the page before, and the next cursor."""
@@ -103,7 +110,7 @@ class Offers:
         left = self._budget - sum(map(self._cost, named))
         if left <= 0:
             return named
-        uses = self._fold.uses
+        uses = self._uses
         others = [entry for entry in entries if entry not in named]
         others.sort(key=lambda each: (-uses.get((each.server, each.name), 0), _size(each), each.server, each.name))
         chosen = named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -108,7 +109,11 @@ def make_server(
                 link = partial(gateway_uri, server) if "resources" in fold.settings.expose else str
                 return call_result(ended, ctx.protocol_version, link)
             case _:
-                return _text(ended.text, error=not ended.success)
+                shown = _text(ended.text, error=not ended.success)
+                for image in ended.images:
+                    data = base64.b64encode(image.data).decode()
+                    shown.content.append(types.ImageContent(type="image", data=data, mime_type=image.mime_type))
+                return shown
 
     options: dict[str, Any] = {
         "version": __version__,

@@ -118,6 +118,8 @@ class Caller:
 class RunNotes:
     """What was found out about one run on its way, for the record of it."""
 
+    code: str = ""
+    """The program as it may be kept: without private values."""
     review: str = ""
     """What the review said of the program: `passed`, `refused` or `off`, with reasons where it has some."""
 
@@ -145,13 +147,25 @@ class RunContext:
     """The program."""
     direct: bool = False
     """Whether it is one call of the model's own, without a program: its result goes to the model as it is."""
+    read_only: bool = False
+    """Whether it may call only what is marked as read-only, whatever the policy allows."""
+    session_of: tuple[str, str] | None = None
+    """Owner and name of the session, where it is another caller's."""
     answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)
     """A person's answers that hold for the rest of this run, by the target of the calls."""
 
     @property
     def shown_session(self) -> str | None:
         """The session by the name that somebody gave it; None for the one of a connection, whose name is ours."""
-        return None if self.session is None or self.session.startswith("@") else self.session
+        if self.session is None or (self.session_of is None and self.session.startswith("@")):
+            return None
+        return self.session
+
+    @property
+    def session_key(self) -> tuple[str, str]:
+        """Whose session it is, and its name there. Only for a run that has one."""
+        assert self.session is not None
+        return self.session_of or (self.caller, self.session)
 
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""

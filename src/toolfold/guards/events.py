@@ -34,6 +34,8 @@ class Replied(NamedTuple):
     reply: Reply
     by: str
     """For example `elicitation`, `page` or `terminal`."""
+    why: str = ""
+    """Of a no that a person did not say: why it is one."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,16 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
         return self.text or f"{self.message} {self.hint}".strip()
 
 
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """An image that a program has shown to the model."""
+
+    data: bytes
+    mime_type: str
+    width: int
+    height: int
+    name: str = ""
+
+
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended. `output` is what the program printed, then the last expression's value."""
 
@@ -89,6 +101,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     truncated: bool = False
     output_file: str | None = None
+    images: list[Image] = []
+    """What it showed by `show`, in that order."""
 
     @property
     def text(self) -> str:
@@ -96,11 +110,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         parts = [self.notice] if self.notice else []
         if self.output.strip():
             parts.append(self.output.rstrip("\n"))
-        elif self.error is None:
+        elif self.error is None and not self.images:
             parts.append("(finished; nothing printed. print() what you need.)")
         if self.error is not None:
             parts.append(f"ERROR\n{self.error}")
-        return "\n".join(parts)
+        return "\n".join(parts) or "(finished)"
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,10 @@ class Sandbox(asyncio.BufferedProtocol):
     def home(self, home: SessionHome) -> None:
         self._home = self._watch.home = home
 
+    def abort(self, error: ToolfoldError) -> None:
+        """End it, and fail the run that is under way with this error."""
+        self._fail(error)
+
     async def close(self) -> None:
         """End every process of it and wait until they are gone."""
         self._stop()
