@@ -174,6 +174,19 @@ def guards(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> Non
     _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Guards, per call", json=json)
 
 
+def sessions(rounds: Rounds = 20, json: Json = False) -> None:
+    """How long a session that was put away takes to come back, what keeping a value costs, and 300 live sessions.
+
+    Example: scripts/bench sessions
+    """
+    from benchmarks import sessions as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-sessions-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder), rounds, progress))
+    _print(figures, "Sessions", json=json)
+
+
 def soak(
     count: Annotated[int, typer.Option("--runs", min=1, help="How many programs to run.")] = 10_000, json: Json = False
 ) -> None:
@@ -230,7 +243,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, audit, soak):
+    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, audit, sessions, soak):
         app.command(command.__name__)(command)
     app()
 

@@ -113,12 +113,15 @@ def test_uses_appear_in_the_history_and_a_promotion_in_the_journal(graph: Graph)
     assert graph.sync().updated == ["open-issues"]
     assert "\t\t- used 2 times, 50% of the runs succeeded, last on 20" in graph.text
     (graph.folder / "journals/2026_11_17.md").write_text("- mine\n-")
-    graph.change(provenance={**SKILL.provenance, "promoted": "2026-11-17T12:00:00+00:00"}, body="promoted")
+    graph.change(provenance={"created": "2026-11-17T12:00:00+00:00", "promoted-from": "8d51"}, body="promoted")
+    graph.sync()
+    graph.change(provenance={"created": "2026-11-18T12:00:00+00:00"}, body="changed since")
     for _ in range(2):
         graph.sync()
-    assert "\t\t- 2026-11-17: promoted\n" in graph.text
+    assert "\t\t- 2026-11-16: created\n\t\t- 2026-11-17: promoted from run 8d51\n" in graph.text
     journal = (graph.folder / "journals/2026_11_17.md").read_text()
-    assert journal == "- mine\n-\n- Promoted the skill [[Skills/open_issues]]\n"
+    assert journal == "- mine\n-\n- Promoted the skill [[Skills/open_issues]] from run 8d51\n"
+    assert len(list((graph.folder / "journals").iterdir())) == 2
 
 
 def test_edits_of_description_and_tags_come_back(graph: Graph) -> None:

@@ -22,9 +22,8 @@ from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.definitions import ToolResult
 from toolfold.errors import FoldClosed, LimitExceeded, UpstreamError
-from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext, RunOptions, check_text, make_context
+from toolfold.guards.context import LOCAL_CALLER, Ask, RunContext, RunOptions, check_text, make_context
 from toolfold.guards.events import ApprovalRequest, CallKind, Event, Finished, Question, Reply, RunError, RunResult
-from toolfold.skills.skills import Skills
 from toolfold.telemetry.uses import Uses
 
 if TYPE_CHECKING:
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from toolfold.session.homes import SessionHomes
     from toolfold.session.sessions import Sessions
     from toolfold.session.store import SessionStore
+    from toolfold.session.workshop import Workshop
+    from toolfold.skills.skills import Skills
     from toolfold.upstream.fleet import Fleet
     from toolfold.upstream.roster import Roster
 
@@ -68,7 +69,6 @@ class Toolfold:
         self._live: LiveCatalog | None = None
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
-        self.skills = Skills(self.settings, self)
         self.uses = Uses(self.settings.data_dir)
 
     @classmethod
@@ -97,7 +97,6 @@ class Toolfold:
         data = self.settings.data_dir
         fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth")
         self._fleet = await self._stack.enter_async_context(fleet)
-        self._stack.callback(self.skills.close)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
         self._live = LiveCatalog(self.catalog, fleet, self.settings.servers)
@@ -240,7 +239,7 @@ class Toolfold:
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
-            refused = await self.refusal(code, run, check=check)
+            refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
@@ -253,29 +252,6 @@ class Toolfold:
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result
-
-    # What a skill that is saved has to pass
-
-    async def refusal(self, code: str, run: RunContext, *, check: bool = True) -> RunError | None:
-        """Why a program is not run, as far as reading it tells; None if it may be."""
-        from toolfold.session.checks import reviewed, risk_of
-
-        refused = reviewed(self._world, code, run.caller) if check else None
-        run.notes.review = "refused" if refused is not None else "passed" if check else "off"
-        return refused or await self._chain.programs.refusal(run, lambda: risk_of(self._world, code))
-
-    async def rehearse(self, code: str, run: RunContext, seconds: float) -> RunResult:
-        """Run a program of the same caller beside `run`, with read-only tools alone."""
-        privacy = await self._chain.privacy_of(run.caller, None)
-        inner = RunContext(run.caller, None, Deadline(seconds), privacy=privacy, code=code, read_only=True)
-        sessions = await self._sandbox()
-        return await self._chain.recorded(code, inner, lambda: sessions.run_beside(code, inner))
-
-    def taken(self, name: str, caller: str) -> str:
-        """What a caller knows by this name: a server or a tool; empty where nothing has it."""
-        names = self.catalog.names_in(self._chain.scope(caller))
-        found = names.named(name)
-        return f"the server {name}" if names.behind(name) else f"the tool {found[0]}.{name}" if found else ""
 
     def _owner_of(self, session: str, caller: str) -> tuple[str, str] | None:
         """Owner and name of a session that another caller shares: `@planner/plan`. None for the caller's own."""
@@ -435,6 +411,21 @@ class Toolfold:
             return await (await self._sandbox()).home(run)
 
         return DirectCalls(self._world, self.settings.output_chars, lambda: self._homes, home_of)
+
+    @cached_property
+    def skills(self) -> Skills:
+        """The skills of every caller."""
+        from toolfold.skills.skills import Skills
+
+        skills = Skills(self.settings, self._workshop)
+        self._stack.callback(skills.close)
+        return skills
+
+    @cached_property
+    def _workshop(self) -> Workshop:
+        from toolfold.session.workshop import Workshop
+
+        return Workshop(self.live, self._chain, self._validators, self._sandbox)
 
     @cached_property
     def _validators(self) -> Validators:

@@ -34,8 +34,8 @@ from toolfold.session.homes import SessionHomes, SessionState, state_of, take_re
 from toolfold.session.images import Images
 from toolfold.session.kept import KeptValues
 from toolfold.session.notices import Earlier, Loss, missing_name
-from toolfold.session.outcome import program_error, renamed, with_text
 from toolfold.session.output import OutputRecorder
+from toolfold.session.results import images_refused, program_error, renamed, with_text
 from toolfold.session.transcript import append, entry_of
 
 MakeBridge = Callable[[RunContext, OutputRecorder, Images, KeptValues | None], Bridge]
@@ -346,7 +346,7 @@ class Sessions:
             on_text if run.on_event else None,
             run.privacy.stream() if run.privacy is not None else None,
         )
-        images = Images(self._settings.sandbox.images, _images_refused(self._settings))
+        images = Images(self._settings.sandbox.images, images_refused(self._settings))
         bridge = self._make_bridge(run, output, images, kept)
         begun = time.perf_counter()
         done: Done | None = None
@@ -442,9 +442,3 @@ def _not_started(run: RunContext, reason: str) -> str:
 def _owner(caller: str) -> str:
     """The person at this machine owns what is ready beforehand."""
     return "" if caller == LOCAL_CALLER else caller
-
-
-def _images_refused(settings: Settings) -> str:
-    if settings.privacy.enabled and not settings.privacy.images:
-        return "Images cannot be searched for private values; `privacy.images = true` in the settings allows them."
-    return ""

@@ -264,7 +264,8 @@ class Connection:
                 self.server, "ended the session.", hint=f"{effect and REFUSED} The next call opens a new one.".strip()
             )
         if needs_authorization(self._status):
-            refused = unauthorized(self.server, self.log, self._status, self.transport)
+            problem: AuthProblem | None = getattr(self.transport, "auth_problem", None)
+            refused = unauthorized(self.server, self.log, self._status, problem)
             refused.hint = f"{effect and REFUSED} {refused.hint}".strip()
             return refused
         message = self.log.quoted(error.message, QUOTED_CHARS) or "no reason given"
@@ -300,8 +301,8 @@ def last_output(transport: Transport, log: ServerLog) -> str:
     return f" Last output: “{output}”" if output else ""
 
 
-def unauthorized(server: str, log: ServerLog, status: int | None, transport: Transport | None) -> UpstreamUnavailable:
-    problem: AuthProblem | None = getattr(transport, "auth_problem", None)
+def unauthorized(server: str, log: ServerLog, status: int | None, problem: AuthProblem | None) -> UpstreamUnavailable:
+    """The error of a request that was refused; `problem` is what is known beyond its status."""
     if problem is not None:
         kind = SignInNeeded if problem.needs_person else UpstreamUnavailable
         return kind(server, problem.text, hint=problem.hint)

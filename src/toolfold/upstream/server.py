@@ -271,7 +271,8 @@ class UpstreamServer:
                 pass
         status = error.status if isinstance(error, RefusedError) else getattr(transport, "status", None)
         if needs_authorization(status):
-            return unauthorized(self.server, self._log, status, transport)
+            problem = self.authorization.problem if self.authorization is not None else None
+            return unauthorized(self.server, self._log, status, problem)
         hint = f"Run its command by hand to see more. {DOCTOR}"
         if self.config.transport != "stdio":
             hint = f"Check that it is up, and its `url`. {DOCTOR}"

@@ -1,9 +1,10 @@
-"""How a run ended, in words for the model."""
+"""A run's result as it is put together: errors of the program, and lines that are added for the model."""
 
 from __future__ import annotations
 
 import msgspec
 
+from toolfold.config.settings import Settings
 from toolfold.guards.events import RunError, RunResult
 from toolfold.sandbox.frames import Done
 from toolfold.session.output import within
@@ -42,3 +43,9 @@ def with_text(result: RunResult, more: str) -> RunResult:
 def renamed(result: RunResult, session: str) -> RunResult:
     output = result.output.replace("all of it: ", f"all of it, in session {session!r}: ", 1)
     return msgspec.structs.replace(result, session=session, output=output)
+
+
+def images_refused(settings: Settings) -> str:
+    if settings.privacy.enabled and not settings.privacy.images:
+        return "Images cannot be searched for private values; `privacy.images = true` in the settings allows them."
+    return ""
