@@ -31,9 +31,11 @@ from toolfold.catalog.answer import (
     with_skills,
 )
 from toolfold.catalog.entries import (
+    EVERYTHING,
     Allow,
     Entry,
     HeldEntry,
+    Kind,
     Scope,
     ServerInfo,
     View,
@@ -144,6 +146,10 @@ class Catalog:
         if scope.allow is None:
             return self.tools
         return Definitions([entry for entry in self._state.of_kind["tool"] if scope.allow(entry)], Entry.tool)
+
+    def entries_in(self, kind: Kind, scope: Scope = EVERYTHING) -> list[Entry]:
+        """What a scope holds of one kind, in catalog order."""
+        return [entry for entry in self._state.of_kind[kind] if scope.allow is None or scope.allow(entry)]
 
     @property
     def resources(self) -> Sequence[ResourceDefinition]:

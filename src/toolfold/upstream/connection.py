@@ -196,7 +196,10 @@ class Connection:
     def _without_secrets(self, failure: ToolResult) -> ToolResult:
         """A tool's own error is read by the model, and often quotes the key that it was refused with."""
         mask = self.log.redactor.text
-        parts = [TextPart(mask(part.text)) if isinstance(part, TextPart) else part for part in failure.parts]
+        parts = [
+            msgspec.structs.replace(part, text=mask(part.text)) if isinstance(part, TextPart) else part
+            for part in failure.parts
+        ]
         return msgspec.structs.replace(failure, parts=parts)
 
     async def request(
