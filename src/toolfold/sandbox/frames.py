@@ -84,6 +84,53 @@ class Prompt(_Message, tag="prompt"):
     arguments: dict[str, str]
 
 
+class SkillSource(_Message, tag="skill"):
+    """The source of a skill that is not among the session's own files."""
+
+    id: int
+    name: _Line
+
+
+class SaveSkill(_Message, tag="save_skill"):
+    id: int
+    name: _Line
+    source: str
+    description: str = ""
+    tags: Annotated[list[_Line], msgspec.Meta(max_length=100)] = []
+    document: str = ""
+    """The Markdown of its SKILL.md, where the program wrote one."""
+
+
+class Keep(_Message, tag="keep"):
+    """The session is to keep a value."""
+
+    id: int
+    name: _Line
+    value: Any
+
+
+class Kept(_Message, tag="kept"):
+    id: int
+    name: _Line
+
+
+class Forget(_Message, tag="forget"):
+    id: int
+    name: _Line
+
+
+class KeptNames(_Message, tag="kept_names"):
+    id: int
+
+
+class Show(_Message, tag="show"):
+    """The model is to see an image; `data` is base64."""
+
+    id: int
+    data: str
+    name: _Line = ""
+
+
 class ProgressReport(_Message, tag="progress"):
     text: _Line
     fraction: float | None = None
@@ -101,8 +148,10 @@ class Done(_Message, tag="done"):
     exception: _Line = ""
 
 
-Request = Call | CallNamed | Search | Resource | Prompt
-Message = Ready | Call | CallNamed | Search | Resource | Prompt | ProgressReport | Done
+Request = (
+    Call | CallNamed | Search | Resource | Prompt | SkillSource | SaveSkill | Keep | Kept | Forget | KeptNames | Show
+)
+Message = Ready | Request | ProgressReport | Done
 
 _decoder = msgspec.json.Decoder(Message)
 
