@@ -22,7 +22,7 @@ from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
 from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
-from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
+from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Replied, Reply, RunError, RunResult
 
 if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
@@ -148,7 +148,8 @@ class Toolfold:
 
         `caller` is whose sessions these are; `groups` and `context` are what guards and the program may know of it and
         of the run (a user's id, say): `context.user_id` in the program, and in arguments by `context.inject`.
-        `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
+        `timeout` is in seconds from now, whatever is waited for but a person; without it the time that servers take
+        is not counted, up to what one call may take. `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
         self._check_open()
@@ -160,11 +161,10 @@ class Toolfold:
             _text(name, "context")
             _text(value, f"context[{name!r}]")
         owner = self._owner_of(session, caller) if session is not None else None
-        seconds = self.settings.sandbox.timeout if timeout is None else timeout
         run = RunContext(
             caller,
             session,
-            Deadline(seconds),
+            self._deadline(timeout),
             groups=frozenset(groups),
             values=context or {},
             on_event=on_event,
@@ -191,12 +191,28 @@ class Toolfold:
         finally:
             self._runs.discard(task)
 
+    def _deadline(self, timeout: float | None) -> Deadline:
+        """The clock of a run. By default it leaves time for what one call of a server may take, its start included; a
+        time that somebody has chosen always holds."""
+        sandbox = self.settings.sandbox
+        if timeout is not None:
+            return Deadline(timeout)
+        if "timeout" in sandbox.model_fields_set:
+            return Deadline(sandbox.timeout)
+        longest = (each.start_timeout + each.call_timeout for each in self.settings.servers.values())
+        return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
+
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
+        from toolfold.review.servers import named_servers
+
         if not self.settings.enabled:
             return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
-            await self.live.listed_for_program(code, run.deadline.remaining)
+            if self.catalog.missing:
+                with run.deadline.waiting():
+                    named = named_servers(code, self.catalog.missing)
+                    await self.live.listed_for_program(named, run.deadline.patience)
             refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
@@ -250,7 +266,7 @@ class Toolfold:
         """
         events: asyncio.Queue[Event] = asyncio.Queue()
 
-        async def ask(question: Question) -> Reply:
+        async def ask(question: Question) -> Reply | Replied:
             request = ApprovalRequest(question, asyncio.get_running_loop().create_future())
             events.put_nowait(request)
             return await request.reply

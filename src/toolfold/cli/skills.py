@@ -158,9 +158,10 @@ def promote(
 
     async def save() -> Skill:
         from toolfold.guards.context import LOCAL_CALLER, Deadline, RunContext
+        from toolfold.review.servers import named_servers
 
         async with open_fold(config, None, data) as fold:
-            await fold.live.listed_for_program(source, 20.0)
+            await fold.live.listed_for_program(named_servers(source, fold.catalog.missing), 20.0)
             context = RunContext(LOCAL_CALLER, None, Deadline(60.0), code=source)
             origin = {"author": LOCAL_CALLER, "promoted-from": run}
             saved = await fold.skills.save(context, draft, wanted, approved=True, provenance=origin)
