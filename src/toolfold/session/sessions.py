@@ -213,7 +213,7 @@ class Sessions:
 
     async def _run_locked(self, code: str, run: RunContext, session: _Session) -> RunResult:
         self._look_for_changes(session)
-        if session.sandbox is None or not session.sandbox.alive:
+        if session.sandbox is None or not await session.sandbox.wake():
             if session.sandbox is not None:
                 self._lose(session, "its sandbox ended between two runs")
             async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
