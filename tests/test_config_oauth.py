@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from toolfold.config.oauth import OAuthSettings
 from toolfold.config.secrets import Redactor
 from toolfold.config.settings import ServerConfig
 
+PAGE = (Path(__file__).parents[1] / "docs" / "authentication.md").read_text(encoding="utf-8")
 URL = "https://mcp.example.com/mcp"
 
 
@@ -107,6 +110,17 @@ def test_a_private_key_means_client_credentials_and_is_never_shown(machine: Mach
     assert server.oauth.machine
     assert "MIGHAgEAMBMG" not in repr(server)
     assert "MIGHAgEAMBMG" not in Redactor(server).text(f"the key was {server.oauth.private_key}")
+
+
+def test_the_examples_on_the_page_load_without_a_problem(machine: Machine) -> None:
+    machine.user(".config/metrics.pem", "a key")
+    here = replace(machine, env={"TRACKER_SECRET": "t", "METRICS_SECRET": "m"})
+    examples = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(examples) == 3
+    for number, text in enumerate(examples):
+        loaded = here.load(here.project(f"{number}/toolfold.toml", text))
+        assert not loaded.problems
+        assert [server.oauth.client_id for server in loaded.settings.servers.values()] in (["my-client"], ["ci"])
 
 
 def test_a_header_of_its_own_takes_the_place_of_a_sign_in() -> None:
