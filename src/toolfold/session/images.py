@@ -156,7 +156,7 @@ def _webp(data: bytes) -> Kind | None:
         case b"VP8L" if data[20] == 0x2F:
             bits = int(struct.unpack_from("<I", data, 21)[0])
             return Kind("image/webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
-        case b"VP8X":
+        case b"VP8X" if len(data) >= 30:
             width = int.from_bytes(data[24:27], "little") + 1
             return Kind("image/webp", width, int.from_bytes(data[27:30], "little") + 1)
         case _:

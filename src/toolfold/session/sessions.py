@@ -23,25 +23,26 @@ import msgspec
 from toolfold.config.settings import Settings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.guards.context import LOCAL_CALLER, RunContext
-from toolfold.guards.events import Output, RunError, RunResult
+from toolfold.guards.events import Output, RunError, RunResult, ToolCall
+from toolfold.guards.record import CANCELLED
 from toolfold.sandbox.frames import Done
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.pools import Pools
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
+from toolfold.schema.text import one_line
 from toolfold.session.bridge import Bridge
 from toolfold.session.homes import SessionHomes, SessionState, state_of, take_reset
 from toolfold.session.images import Images
 from toolfold.session.kept import KeptValues
 from toolfold.session.notices import Earlier, Loss, missing_name
-from toolfold.session.output import OutputRecorder, within
+from toolfold.session.output import OutputRecorder
+from toolfold.session.results import images_refused, program_error, renamed, with_text
 from toolfold.session.transcript import append, entry_of
 
 MakeBridge = Callable[[RunContext, OutputRecorder, Images, KeptValues | None], Bridge]
 _Key = tuple[str, str]
 """Caller and name."""
-_PROGRAM_ERRORS = {"syntax": "syntax", "not_awaited": "not_awaited", "exit": "exit"}
-"""How the guest says that a program ended → the code of the error; what it does not say is `program`."""
 _REMEMBERED = 1000
 """Sessions without a sandbox that are kept in mind."""
 
@@ -161,12 +162,12 @@ class Sessions:
             has_output = result.output_file is not None
             if result.error is not None:
                 hint = missing_name(str(result.error), self._left.get(run.caller, []))
-                result = _with_text(result, hint)
+                result = with_text(result, hint)
             elif done is not None:
                 self._left[run.caller] = done.names
                 if len(self._left) > _REMEMBERED:
                     self._left.popitem(last=False)
-            return _renamed(result, name) if has_output else result
+            return renamed(result, name) if has_output else result
         finally:
             pool.discard(sandbox)
             for home in kept:
@@ -212,7 +213,7 @@ class Sessions:
 
     async def _run_locked(self, code: str, run: RunContext, session: _Session) -> RunResult:
         self._look_for_changes(session)
-        if session.sandbox is None or not session.sandbox.alive:
+        if session.sandbox is None or not await session.sandbox.wake():
             if session.sandbox is not None:
                 self._lose(session, "its sandbox ended between two runs")
             async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
@@ -234,7 +235,7 @@ class Sessions:
             self._lose(session, f"its last run {reason}", during_run=True)
             if session.lost is not None:
                 # It is told at once, and to the next run, which may be another caller's.
-                result = _with_text(result, await asyncio.to_thread(session.lost.at_once, kept))
+                result = with_text(result, await asyncio.to_thread(session.lost.at_once, kept))
         return msgspec.structs.replace(result, notice="\n".join(notice), session=run.shown_session)
 
     def _look_for_changes(self, session: _Session) -> None:
@@ -327,7 +328,7 @@ class Sessions:
             on_text if run.on_event else None,
             run.privacy.stream() if run.privacy is not None else None,
         )
-        images = Images(self._settings.sandbox.images, _images_refused(self._settings))
+        images = Images(self._settings.sandbox.images, images_refused(self._settings))
         bridge = self._make_bridge(run, output, images, kept)
         begun = time.perf_counter()
         done: Done | None = None
@@ -335,8 +336,9 @@ class Sessions:
         try:
             done = await sandbox.run(code, bridge, run.deadline, bridge.replies, bridge.costs, run.values)
             if done.error:
-                error = _program_error(done, self._settings.output_chars)
+                error = program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
+            problem.hint = " ".join(filter(None, [problem.hint, _cut_off(bridge.calls)]))
             error = RunError.of(problem)
         finally:
             bridge.costs.end()
@@ -416,23 +418,13 @@ class Sessions:
                     del self._sessions[session.key]
 
 
-def _program_error(done: Done, budget: int) -> RunError:
-    """What the program did wrong. The guest wrote all of it, and the guest may lie; it is only ever shown."""
-    code = _PROGRAM_ERRORS.get(done.kind, "program")
-    if code == "program" and done.exception == "ToolError":
-        code = "tool"
-    return RunError(
-        code=code,
-        message=within(_summary(done), budget),
-        line=done.line if done.line > 0 else None,
-        text=within(done.error, budget),
-    )
-
-
-def _summary(done: Done) -> str:
-    """The line that names the exception, where it is found."""
-    lines = done.error.strip().splitlines()
-    return next((line for line in lines if done.exception and line.startswith(done.exception)), lines[-1])
+def _cut_off(calls: list[ToolCall]) -> str:
+    """About calls that were under way when their run was ended."""
+    named = dict.fromkeys(f"{call.server}.{call.tool}" for call in calls if call.error == CANCELLED)
+    if not named:
+        return ""
+    shown = ", ".join(one_line(name, 100) for name in [*named][:3]) + (", …" if len(named) > 3 else "")
+    return f"A call of {shown} was cancelled and may have taken effect."
 
 
 def _not_started(run: RunContext, reason: str) -> str:
@@ -442,22 +434,3 @@ def _not_started(run: RunContext, reason: str) -> str:
 def _owner(caller: str) -> str:
     """The person at this machine owns what is ready beforehand."""
     return "" if caller == LOCAL_CALLER else caller
-
-
-def _images_refused(settings: Settings) -> str:
-    if settings.privacy.enabled and not settings.privacy.images:
-        return "Images cannot be searched for private values; `privacy.images = true` in the settings allows them."
-    return ""
-
-
-def _with_text(result: RunResult, more: str) -> RunResult:
-    """The result with one more line for the model in its error."""
-    if not more or result.error is None:
-        return result
-    error = msgspec.structs.replace(result.error, text=f"{result.error}\n{more}")
-    return msgspec.structs.replace(result, error=error)
-
-
-def _renamed(result: RunResult, session: str) -> RunResult:
-    output = result.output.replace("all of it: ", f"all of it, in session {session!r}: ", 1)
-    return msgspec.structs.replace(result, session=session, output=output)

@@ -104,11 +104,11 @@ def entries(home: SessionHome) -> Iterator[Entry]:
 
 def forget(home: SessionHome, before: float) -> None:
     """Remove the runs that ended before a time."""
-    kept = [entry for entry in entries(home) if entry.time >= before]
-    for name in (_BEFORE, _CURRENT):
-        (home.path / name).unlink(missing_ok=True)
-    for entry in kept:
-        append(home, entry)
+    kept = [msgspec.json.encode(entry) + b"\n" for entry in entries(home) if entry.time >= before]
+    temporary = home.path / f"{_CURRENT}.{os.getpid()}"
+    temporary.write_bytes(b"".join(kept))
+    temporary.replace(home.path / _CURRENT)
+    (home.path / _BEFORE).unlink(missing_ok=True)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
