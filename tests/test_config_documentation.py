@@ -16,16 +16,20 @@ from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import CallerSettings, JwtSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
+from toolfold.config.logseq import LogseqSettings
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, ServerConfig, Settings
+from toolfold.config.skills import SkillSettings
 
 PAGE = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
 MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Settings),
     ("sandbox.", SandboxSettings),
     ("retention.", RetentionSettings),
+    ("skills.", SkillSettings),
+    ("logseq.", LogseqSettings),
     ("policy.", PolicySettings),
     ("approval.", ApprovalSettings),
     ("context.", ContextSettings),

@@ -12,7 +12,7 @@ from toolfold.errors import ConfigError
 SECRET = "deadbeefsecret"
 WRONG = [
     (f'[callers.ci]\ntoken_sha256 = "{SECRET}"', "callers.ci.token_sha256", 3),
-    ("[callers.ci]\ntoken = 3", "callers.ci", 2),
+    ("[callers.ci]\ntoken = 3", "callers.ci.token", 3),
     ("[caller.ci]\ntoken_sha256 = 3", "caller", 2),
     ("callers = 3", "callers", 2),
     ('[policy]\nprofile = "opn"', "policy.profile", 3),

@@ -16,13 +16,14 @@ from rich.console import Console
 
 from toolfold.demo.catalogs import CatalogCost, catalog_cost
 from toolfold.demo.connection import connect
-from toolfold.demo.context import Context, definition_tokens, result_text
+from toolfold.demo.context import Context, result_text
 from toolfold.demo.direct import Direct, call, definitions
 from toolfold.demo.fleet import SERVERS, demo_servers
 from toolfold.demo.run import Report, Row, Way
 from toolfold.demo.scenarios import SCENARIOS
 from toolfold.demo.table import as_data, show
 from toolfold.errors import ConfigError, UpstreamError, UpstreamUnavailable
+from toolfold.telemetry.savings import definition_tokens
 from toolfold.telemetry.tokens import count
 
 pytestmark = pytest.mark.anyio

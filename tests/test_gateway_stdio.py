@@ -19,8 +19,8 @@ from mcp import Client, MCPError, StdioServerParameters
 
 from tests.lab import LAB
 from toolfold.config.settings import Settings
-from toolfold.demo.context import definition_tokens
 from toolfold.gateway.texts import INSTRUCTIONS, TOOLS, offered_tools, only_reads
+from toolfold.telemetry.savings import definition_tokens
 from toolfold.telemetry.tokens import count
 
 pytestmark = pytest.mark.anyio

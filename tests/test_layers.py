@@ -18,6 +18,7 @@ LAYERS = [
     {"catalog"},
     {"review"},
     {"guards", "sandbox"},
+    {"skills"},
     {"session"},
     {"fold"},
     {"gateway", "demo"},

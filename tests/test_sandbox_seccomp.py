@@ -194,3 +194,11 @@ def test_the_limit_of_core_files_can_be_read_and_not_changed(machine: Machine) -
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_program_fits_into_the_kernel(machine: Machine) -> None:
     assert len(compile_filter(machine)) // 8 < 4096
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_process_may_show_itself_and_never_hide(machine: Machine) -> None:
+    dumpable = 4
+    assert call(machine, "prctl", dumpable, 1) == ALLOW
+    assert call(machine, "prctl", dumpable, 0) == ERRNO | errno.EPERM
+    assert call(machine, "prctl", dumpable, 2) == ERRNO | errno.EPERM

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from toolfold.config.settings import Settings
 from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
 from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
 from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
+from toolfold.skills.skills import Skills
 
 if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
@@ -61,6 +62,7 @@ class Toolfold:
         self._live: LiveCatalog | None = None
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
+        self.skills = Skills(self.settings, self)
 
     @classmethod
     def open(
@@ -85,8 +87,10 @@ class Toolfold:
 
         if self.loaded.data_problem:
             _log.warning(self.loaded.data_problem)
-        fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
+        data = self.settings.data_dir
+        fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth")
         self._fleet = await self._stack.enter_async_context(fleet)
+        self._stack.callback(self.skills.close)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
         self._live = LiveCatalog(self.catalog, fleet, self.settings.servers)
@@ -118,7 +122,13 @@ class Toolfold:
         """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
         _text(query, "query")
         answer = await self.live.search(
-            query, detail=detail, limit=limit, server=server, explain=explain, scope=self._chain.scope(caller)
+            query,
+            detail=detail,
+            limit=limit,
+            server=server,
+            explain=explain,
+            scope=self._chain.scope(caller),
+            skills=partial(self.skills.entries, caller),
         )
         told, self._untold = self._untold, []
         return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
@@ -189,21 +199,35 @@ class Toolfold:
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             await self.live.listed_for_program(code, run.deadline.remaining)
-            refused = self._review(code, run.caller) if check else None
-            run.notes.review = "refused" if refused is not None else "passed" if check else "off"
-            if refused is not None:
-                return RunResult(success=False, error=refused, session=run.shown_session)
-            refused = await self._chain.programs.refusal(run, lambda: self._risk(code))
+            refused = await self.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
-            if run.session is not None:
-                run.notes.code = code
-                if (private := run.privacy) is not None:
-                    is_small = len(code) < 4096
-                    run.notes.code = await private.work(lambda: str(private.tokenise(code)), is_small=is_small)
-        return await sessions.run(code, run)
+        result = await sessions.run(code, run)
+        await self.skills.finished(run, ok=result.success)
+        return result
+
+    # What a skill that is saved has to pass
+
+    async def refusal(self, code: str, run: RunContext, *, check: bool = True) -> RunError | None:
+        """Why a program is not run, as far as reading it tells; None if it may be."""
+        refused = self._review(code, run.caller) if check else None
+        run.notes.review = "refused" if refused is not None else "passed" if check else "off"
+        return refused or await self._chain.programs.refusal(run, lambda: self._risk(code))
+
+    async def rehearse(self, code: str, run: RunContext, seconds: float) -> RunResult:
+        """Run a program of the same caller beside `run`, with read-only tools alone."""
+        privacy = await self._chain.privacy_of(run.caller, None)
+        inner = RunContext(run.caller, None, Deadline(seconds), privacy=privacy, code=code, read_only=True)
+        sessions = await self._sandbox()
+        return await self._chain.recorded(code, inner, lambda: sessions.run_beside(code, inner))
+
+    def taken(self, name: str, caller: str) -> str:
+        """What a caller knows by this name: a server or a tool; empty where nothing has it."""
+        names = self.catalog.names_in(self._chain.scope(caller))
+        found = names.named(name)
+        return f"the server {name}" if names.behind(name) else f"the tool {found[0]}.{name}" if found else ""
 
     def _owner_of(self, session: str, caller: str) -> tuple[str, str] | None:
         """Owner and name of a session that another caller shares: `@planner/plan`. None for the caller's own."""
@@ -214,19 +238,19 @@ class Toolfold:
         return shared_session(self.settings.data_dir, session, caller)
 
     def _transcribe(self, run: RunContext, result: RunResult | None) -> None:
-        if run.notes.code and self._sessions is not None and self._sessions.done():
-            self._sessions.result().transcribe(run, result)
+        if run.notes.code and (sessions := self._live_sessions()) is not None:
+            sessions.transcribe(run, result)
 
     @property
     def sessions(self) -> SessionStore:
         """The sessions on disk: list, look into, export, reset, end and share them, and their files."""
         from toolfold.session.store import SessionStore
 
-        def live() -> Sessions | None:
-            task = self._sessions
-            return task.result() if task is not None and task.done() and task.exception() is None else None
+        return SessionStore(self.settings, self._live_sessions)
 
-        return SessionStore(self.settings, live)
+    def _live_sessions(self) -> Sessions | None:
+        task = self._sessions
+        return task.result() if task is not None and task.done() and task.exception() is None else None
 
     async def stream(
         self,
@@ -345,7 +369,7 @@ class Toolfold:
         settings = self.settings.sandbox
         self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
         await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
-        world = World(self.live, self.fleet, self._validators, self._chain)
+        world = World(self.live, self.fleet, self._validators, self._chain, self.skills)
 
         def bridge(run: RunContext, output: OutputRecorder, images: Images, kept: KeptValues | None) -> Bridge:
             return Bridge(world, run, output, images, kept)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, get_args
 
+import msgspec
+
 from toolfold.catalog.entries import Entry, HeldEntry, ServerInfo
+from toolfold.catalog.skill_entries import SERVER, SkillBody, SkillEntries
 from toolfold.catalog.suspicion import suspicion
 from toolfold.codegen import render
 from toolfold.codegen.names import ApiNames
@@ -97,6 +100,8 @@ class Hit:
         """The line that makes it usable: an import, or the call that reads a resource or gets a prompt."""
         if self.kind == "tool":
             return f"from servers.{self.server} import {self.name}"
+        if self._skill is not None:
+            return f"from skills import {self.name}"
         if self.kind == "resource":
             return f"await read_resource({_literal(self.server)}, {_literal(self.entry.uri)})"
         arguments = ", ".join(f"{_literal(one.name)}: …" for one in self.entry.prompt().arguments)
@@ -104,6 +109,8 @@ class Hit:
 
     @cached_property
     def signature(self) -> str:
+        if self._skill is not None:
+            return self._skill.signature
         return render.signature(self._names, self._tool) if self.kind == "tool" else self.import_
 
     @cached_property
@@ -111,6 +118,8 @@ class Hit:
         """The JSON Schema of what it takes."""
         if self.kind == "tool":
             return self._tool.input_schema
+        if self._skill is not None:
+            return self._skill.input_schema
         if self.kind == "resource":
             return {}
         arguments = self.entry.prompt().arguments
@@ -130,9 +139,16 @@ class Hit:
         return self.entry.tool()
 
     @cached_property
+    def _skill(self) -> SkillBody | None:
+        return msgspec.json.decode(self.entry.body, type=SkillBody) if self.kind == "skill" else None
+
+    @cached_property
     def full(self) -> str:
         if self.kind == "tool":
             return f"{self.import_}\n{render.full(self._names, self._tool)}"
+        if self._skill is not None:
+            words = self._skill.doc or self.description
+            return f"{self.import_}\n{self._skill.signature}\n{text.clean(words)}"
         lines = [f"{self.kind} {self.label}", *text.clean(self.description).split("\n"), self.import_]
         if self.kind == "resource" and self.entry.resource().template:
             lines.append("Fill in the {placeholders}.")
@@ -154,7 +170,8 @@ class Hit:
         if detail == "name_only":
             return f"{self.label}{mark}"
         summary = f": {self.summary}" if self.summary else ""
-        return f"{self.label}{mark}{summary}\n  {self.import_}"
+        signature = f"  # {text.one_line(self.signature, 160)}" if self.kind == "skill" else ""
+        return f"{self.label}{mark}{summary}\n  {self.import_}{signature}"
 
     def row(self, detail: Detail) -> dict[str, Any]:
         """The hit as plain data; each level adds keys to the one before. Only what is not a tool says its `kind`."""
@@ -275,6 +292,13 @@ def _further_tools(shown: Sequence[Hit], rest: Iterable[Hit]) -> str:
 
 # Looking around without a question
 
+
+def with_skills(answer: Answer, skills: SkillEntries, names: ApiNames) -> Answer:
+    """An overview with a line about the skills."""
+    line = f'{_server_line(skills.info, skills.entries, names, _LINE)}; "server:{SERVER}" lists them.'
+    return replace(answer, text=f"{answer.text}\n{line}")
+
+
 _SERVER = re.compile(r"""(?:^|\s)server:\s*(?:"([^"]*)"|(\S*))""", re.IGNORECASE)
 _PAGE = re.compile(r"(?:^|\s)page:\s*(\d{1,6})\b", re.IGNORECASE)
 _MARKUP = re.compile(r"^[#*>\-\s]+|</?[A-Za-z][^<>]{0,40}>|[*`]", re.MULTILINE)
@@ -299,6 +323,14 @@ class Query(NamedTuple):
         page = _PAGE.search(query)
         words = _PAGE.sub(" ", _SERVER.sub(" ", query, count=1)).strip()
         return cls(words, (server[1] or server[2] or "") if server else "", max(1, int(page[1])) if page else 1)
+
+
+def nothing_known(servers: Sequence[ServerInfo]) -> Answer:
+    """There is nothing to search in, and why."""
+    waiting = [text.one_line(server.name, 80) for server in servers if server.missing]
+    if waiting:
+        return Answer(text=f"No tools are known yet; not listed so far: {', '.join(waiting[:20])}. Try again shortly.")
+    return Answer(text="No tools are known. Add a server to the config, or definitions with --catalog.")
 
 
 def overview(servers: Sequence[ServerInfo], entries: Sequence[Entry], names: ApiNames, page: int) -> Answer:

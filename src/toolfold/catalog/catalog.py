@@ -22,11 +22,13 @@ from toolfold.catalog.answer import (
     Query,
     check_detail,
     fitting,
+    nothing_known,
     one_server,
     overview,
     ranked_answer,
     server_label,
     show,
+    with_skills,
 )
 from toolfold.catalog.entries import (
     Allow,
@@ -42,7 +44,9 @@ from toolfold.catalog.entries import (
 from toolfold.catalog.files import read_catalogs
 from toolfold.catalog.filled import FilledIn
 from toolfold.catalog.pins import Acceptance, Change, note_of
+from toolfold.catalog.rankers import Rankers
 from toolfold.catalog.resolve import WrittenNames, nearest_words
+from toolfold.catalog.skill_entries import SERVER, SkillEntries
 from toolfold.catalog.store import Store, StoredListing, stored_listing
 from toolfold.codegen.names import ApiNames
 from toolfold.config.settings import Settings
@@ -97,7 +101,7 @@ class Catalog:
         self._folder = settings.data_dir / "catalog"
         self._store = Store(self._folder)
         self._files = {one.server: one for one in files}
-        self._ranker: Ranker | None = None
+        self._rankers = Rankers(self._folder, semantic=settings.semantic)
         self.problems = problems
         """What could not be read or stored, each with its file and the reason."""
         self.acceptance = Acceptance(self._folder / "pins", settings, problems)
@@ -245,7 +249,7 @@ class Catalog:
 
     def warm(self) -> None:
         """Make search ready now instead of at the first question: index, vectors, vocabulary."""
-        self._current_ranker().load()
+        self._ranker().load()
 
     # Search
 
@@ -258,10 +262,12 @@ class Catalog:
         server: str | None = None,
         allow: Allow | None = None,
         explain: bool = False,
+        skills: SkillEntries | None = None,
     ) -> Answer:
         """What matches, best first. An empty query lists the servers, `server:NAME` (or `server=`) one of them.
 
         `allow` decides what the caller may know of: what it refuses is neither shown nor counted nor hinted at.
+        `skills` are found beside tools, and listed as those of a server `skills`.
         """
         check_detail(detail)
         asked = Query.read(query)
@@ -269,14 +275,19 @@ class Catalog:
         wanted = server or asked.server
         if wanted:
             known = self._server(wanted, view.servers)
+            if known is None and skills is not None and wanted == SERVER:
+                if not asked.words:
+                    return one_server(skills.info, skills.entries, self.names, detail, limit, asked.page)
+                return self._ranked(asked.words, detail, limit, view.within(""), explain, skills)
             if known is None:
                 return self._unknown_server(wanted, view.servers)
-            view = view.within(known.name)
+            view, skills = view.within(known.name), None
             if not asked.words:
                 return one_server(known, view.entries, self.names, detail, limit, asked.page)
         elif not asked.words:
-            return overview(view.servers, view.entries, self.names, asked.page)
-        return self._ranked(asked.words, detail, limit, view, explain)
+            answer = overview(view.servers, view.entries, self.names, asked.page)
+            return answer if skills is None else with_skills(answer, skills, self.names)
+        return self._ranked(asked.words, detail, limit, view, explain, skills)
 
     def everything(
         self,
@@ -297,11 +308,18 @@ class Catalog:
         )
         return [Hit(entry, self.names).row(detail) for entry in islice(tools, limit if limit and limit > 0 else None)]
 
-    def _ranked(self, query: str, detail: Detail, limit: int | None, view: View, explain: bool) -> Answer:
-        if not view.entries:
-            return _nothing_known(view.servers)
+    def _ranked(
+        self, query: str, detail: Detail, limit: int | None, view: View, explain: bool, skills: SkillEntries | None
+    ) -> Answer:
+        if not view.entries and skills is None:
+            return nothing_known(view.servers)
         named, reason = self._named(query, view)
-        found = self._current_ranker().rank(query, view.mask)
+        mask, worth = view.mask, skills.worth if skills is not None else ()
+        if skills is not None:
+            mask = None if mask is None else [*mask, *[True] * len(skills.entries)]
+            if query in skills.by_name:
+                named, reason = [skills.by_name[query], *named], "exact name"
+        found = self._ranker(skills).rank(query, mask, worth)
         if not named and not found.total:
             return self._nearest(query, detail, limit, view)
         first = {tool.digest for tool in named}
@@ -354,14 +372,8 @@ class Catalog:
         listed = ", ".join(nearest_words(written, labels) or labels[:10])
         return Answer(text=f'There is no server {_quoted(written)}. Nearest: {listed}. "" lists all {len(servers)}.')
 
-    def _current_ranker(self) -> Ranker:
-        # Search brings numpy and an index with it: a process that only serves or generates never loads them.
-        from toolfold.catalog.search.ranking import Ranker
-
-        if self._ranker is None or self._ranker.version != self.version:
-            state, semantic = self._state, self._settings.semantic
-            self._ranker = Ranker(state.scope, state.version, state.entries, self._folder, semantic, self._ranker)
-        return self._ranker
+    def _ranker(self, skills: SkillEntries | None = None) -> Ranker:
+        return self._rankers.ranker(self._state.scope, self._state.version, self._state.entries, skills)
 
 
 class _State:
@@ -430,13 +442,6 @@ class _State:
         for name in self._configured:
             known.setdefault(name, ServerInfo(name=name, missing=True))
         return with_counts([known[name] for name in sorted(known)], self.entries, drop=False)
-
-
-def _nothing_known(servers: Sequence[ServerInfo]) -> Answer:
-    waiting = [text.one_line(server.name, 80) for server in servers if server.missing]
-    if waiting:
-        return Answer(text=f"No tools are known yet; not listed so far: {', '.join(waiting[:20])}. Try again shortly.")
-    return Answer(text="No tools are known. Add a server to the config, or definitions with --catalog.")
 
 
 def _quoted(written: str) -> str:

@@ -24,8 +24,8 @@ from toolfold.definitions import (
     ToolDefinition,
 )
 
-Kind = Literal["tool", "resource", "prompt"]
-KINDS: tuple[Kind, ...] = ("tool", "resource", "prompt")
+Kind = Literal["tool", "resource", "prompt", "skill"]
+KINDS: tuple[Kind, ...] = ("tool", "resource", "prompt", "skill")
 _ORDER = {kind: place for place, kind in enumerate(KINDS)}
 
 _encode = msgspec.json.Encoder()

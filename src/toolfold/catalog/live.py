@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from toolfold.catalog.catalog import Answer, Catalog, Detail
 from toolfold.catalog.entries import EVERYTHING, Scope
+from toolfold.catalog.skill_entries import SkillEntries
 from toolfold.codegen.names import identifier
 from toolfold.definitions import Listing, ToolDefinition
 from toolfold.errors import UnknownTool, UpstreamError, UpstreamIsToolfold
@@ -53,12 +54,13 @@ class LiveCatalog:
         server: str | None = None,
         explain: bool = False,
         scope: Scope = EVERYTHING,
+        skills: Callable[[], SkillEntries | None] = lambda: None,
     ) -> Answer:
         """What matches, best first, with a line about servers that are not there yet."""
         await self._listed_for_search(query)
         answer = await self._ask(
             lambda: self.catalog.search(
-                query, detail=detail, limit=limit, server=server, explain=explain, allow=scope.allow
+                query, detail=detail, limit=limit, server=server, explain=explain, allow=scope.allow, skills=skills()
             )
         )
         return replace(answer, text="\n".join(filter(None, [answer.text, self._absent()])))

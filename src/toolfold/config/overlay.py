@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from toolfold.config.documents import Problem, known_key, nearest, one_line
 from toolfold.config.expand import UnsetError, Variables
+from toolfold.config.logseq import LogseqSettings
 from toolfold.config.policy import (
     ApprovalSettings,
     ContextSettings,
@@ -23,6 +24,7 @@ from toolfold.config.policy import (
 )
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.settings import SandboxSettings, Settings, parse_backend
+from toolfold.config.skills import SkillSettings
 
 BLOCK = "mcpCodeExecution"
 BLOCK_NAMES = {
@@ -41,6 +43,8 @@ BLOCK_NAMES = {
 _SECTIONS: dict[str, type[BaseModel]] = {
     "sandbox": SandboxSettings,
     "retention": RetentionSettings,
+    "skills": SkillSettings,
+    "logseq": LogseqSettings,
     "policy": PolicySettings,
     "approval": ApprovalSettings,
     "context": ContextSettings,
@@ -51,7 +55,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 _KNOWN = {"": Settings.model_fields.keys() - {"servers"}} | {
     name: model.model_fields.keys() for name, model in _SECTIONS.items()
 }
-STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", "privacy")
+STRICT = ("policy", "approval", "context", "review", "limits", "callers", "jwt", "audit", "privacy", "skills")
 """Settings that keep something closed. An error in one stops the start: its default would leave that open."""
 _TYPES = frozenset({"str", "int", "float", "bool", "none"})
 """What pydantic names in the place of an error beside the keys."""
@@ -110,6 +114,10 @@ def _flat(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return flat
 
 
+_MOST_ERRORS = 3
+_KEY_ERRORS = {"missing": "this key is missing", "extra_forbidden": "there is no such key"}
+
+
 def _checked(values: Mapping[str, Any], variables: Variables, report: Report) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
@@ -138,10 +146,12 @@ def _take(found: dict[str, Any], key: str, value: Any, variables: Variables, rep
         report(key, f"expected {one_line(unset.wanted)}{_instead(key)}")
         return
     except ValidationError as error:
-        first = error.errors()[0]
-        inside = [str(part) for part in first["loc"][1 + bool(inner) :] if part not in _TYPES]
-        place = ".".join([key, *(part for part in inside if "[" not in part)])
-        report(place, f"{_continuing(first['msg'].removeprefix('Value error, '))}{_instead(key)}")
+        # A key that does not exist often is the one that is missing, with another name: it comes first.
+        errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        for each in errors[: _MOST_ERRORS if _is_strict(key) else 1]:
+            inside = [str(part) for part in each["loc"][1 + bool(inner) :] if part not in _TYPES]
+            place = ".".join([key, *(part for part in inside if "[" not in part)])
+            report(place, f"{_continuing(each['type'], each['msg'])}{_instead(key)}")
         return
     except RecursionError:
         report(key, f"expected a plain value{_instead(key)}")
@@ -165,9 +175,11 @@ def _expanded(value: Any, variables: Variables) -> Any:
     return value
 
 
-def _continuing(text: str) -> str:
+def _continuing(kind: str, text: str) -> str:
     """Pydantic's sentence as the continuation of ours."""
-    text = text.removeprefix("Input should be ")
+    if kind in _KEY_ERRORS:
+        return _KEY_ERRORS[kind]
+    text = text.removeprefix("Value error, ").removeprefix("Input should be ")
     return text if text.startswith("expected") else f"expected {text[:1].lower()}{text[1:]}"
 
 

@@ -163,6 +163,8 @@ def combined(setting: str, nearer: Any, farther: Any) -> Any:
         return (*farther, *nearer)
     if setting == "policy.profile":
         return max(nearer, farther, key=_PROFILES.index)
+    if setting == "skills.approval":
+        return nearer or farther
     if setting.startswith(("limits.", "context.")):
         return cast("dict[str, Any]", nearer) | farther if isinstance(nearer, dict) else min(nearer, farther)
     return nearer

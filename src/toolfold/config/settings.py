@@ -10,10 +10,13 @@ from pydantic import BeforeValidator, Field, model_validator
 from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import Callers, JwtSettings
+from toolfold.config.logseq import LogseqSettings
 from toolfold.config.model import Model, switchable
+from toolfold.config.oauth import OAuthSettings
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
+from toolfold.config.skills import SkillSettings
 from toolfold.config.units import Cores, Seconds, Size
 
 _BACKENDS = {"bwrap": "bubblewrap", "docker": "container", "podman": "container"}
@@ -37,6 +40,8 @@ class ServerConfig(Model):
     cwd: str = ""
     url: str = Field(default="", repr=False)
     headers: dict[str, str] = Field(default={}, repr=False)
+    oauth: OAuthSettings = OAuthSettings()
+    """How to sign in to a remote server."""
     call_timeout: Seconds = 60.0
     """Seconds that one call may take."""
     start_timeout: Seconds = 30.0
@@ -50,6 +55,11 @@ class ServerConfig(Model):
         if self.transport != "stdio" and not self.url:
             raise ValueError(f"an {self.transport} server needs `url`")
         return self
+
+    @property
+    def may_sign_in(self) -> bool:
+        """Whether OAuth may be used: an `Authorization` header of its own takes its place."""
+        return self.transport != "stdio" and self.oauth.enabled and "authorization" not in map(str.lower, self.headers)
 
 
 class SandboxSettings(Model):
@@ -103,10 +113,14 @@ class Settings(Model):
     run_queue: int = Field(default=256, ge=0)
     """Runs that may wait in that line; more are refused."""
     retention: RetentionSettings = RetentionSettings()
+    skills: SkillSettings = SkillSettings()
+    logseq: LogseqSettings = LogseqSettings()
     check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
+    token_price: float = Field(default=3.0, ge=0, allow_inf_nan=False)
+    """Dollars per million input tokens, for `toolfold savings`."""
     trusted_servers: tuple[str, ...] = ()
     """Servers whose tools may change without a person's consent; `*` is all."""
     callers: Callers = Field(default={})

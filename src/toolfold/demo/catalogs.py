@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolfold.demo.context import definition_tokens
 from toolfold.errors import ConfigError
+from toolfold.telemetry.savings import definition_tokens
 
 
 @dataclass(frozen=True)

@@ -50,15 +50,6 @@ class Context:
         return self.definitions * (rounds + 1) + said
 
 
-def definition_tokens(tools: Iterable[tuple[str, str, dict[str, Any]]], instructions: str = "") -> int:
-    """What tools, each as name, description and input schema, cost a model that has them in its context."""
-    texts = [
-        compact({"name": name, "description": description, "input_schema": schema})
-        for name, description, schema in tools
-    ]
-    return sum(measure(text).tokens for text in [*texts, instructions])
-
-
 def result_text(result: types.CallToolResult) -> str:
     """What a model reads of a result."""
     texts = [block.text for block in result.content if block.type == "text"]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolfold.demo.connection import ask
-from toolfold.demo.context import Context, definition_tokens, result_text
+from toolfold.demo.context import Context, result_text
+from toolfold.telemetry.savings import definition_tokens
 
 if TYPE_CHECKING:
     from mcp import Client, types

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from toolfold.guards.events import Question
 
 _CHANNEL = "elicitation"
-_INVALID = Replied("no", "the client's answer was invalid")
+_INVALID = Replied("no", _CHANNEL, "the client's answer was invalid")
+# Clients without a person at them (`claude -p`, `codex exec`) decline or cancel at once, so this is not a person's no.
+_DECLINED = Replied("no", _CHANNEL, "the client declined or closed the question")
 
 
 def offers_forms(ctx: ServerRequestContext[Any]) -> bool:
@@ -46,6 +48,6 @@ def replied(question: Question, response: Any) -> Replied:
     if not isinstance(response, types.ElicitResult):
         return _INVALID
     if response.action != "accept":
-        return Replied("no", _CHANNEL)
+        return _DECLINED
     answer = (response.content or {}).get("answer")
     return next((Replied(reply, _CHANNEL) for reply in question.replies if reply == answer), _INVALID)

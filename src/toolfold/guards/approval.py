@@ -121,7 +121,7 @@ class Approvals:
         if replied.reply == "session" and run.session is None:
             return replied._replace(reply="run")
         if replied.reply not in question.replies or replied.reply == "no":
-            return Replied("no", _SAID_NO)
+            return Replied("no", replied.why or _SAID_NO)
         return replied
 
     def _remember(self, caller: str, session: str, target: str, replied: Replied) -> None:

@@ -145,6 +145,8 @@ class RunContext:
     notes: RunNotes = field(default_factory=RunNotes, compare=False, repr=False)
     code: str = field(default="", repr=False)
     """The program."""
+    read_only: bool = False
+    """Whether it may call only what is marked as read-only, whatever the policy allows."""
     session_of: tuple[str, str] | None = None
     """Owner and name of the session, where it is another caller's."""
     answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)

@@ -34,6 +34,8 @@ class Replied(NamedTuple):
     reply: Reply
     by: str
     """For example `elicitation`, `page` or `terminal`."""
+    why: str = ""
+    """Of a no that a person did not say: why it is one."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):

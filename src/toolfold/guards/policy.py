@@ -48,6 +48,8 @@ class Policy:
     def decide(self, call: Call) -> Decision:
         """What is to be done with a call, with its arguments as they will be sent."""
         effects = _effects(call.kind, call.name, call.tool.annotations if call.tool is not None else {})
+        if call.run.read_only and not effects.read_only:
+            return Decision("deny", "read-only run", "it is not marked as read-only")
         schema = call.tool.input_schema if call.tool is not None else {}
         stricter: Decision | None = None
         for rule in self._rules:

@@ -84,6 +84,23 @@ class Prompt(_Message, tag="prompt"):
     arguments: dict[str, str]
 
 
+class SkillSource(_Message, tag="skill"):
+    """The source of a skill that is not among the session's own files."""
+
+    id: int
+    name: _Line
+
+
+class SaveSkill(_Message, tag="save_skill"):
+    id: int
+    name: _Line
+    source: str
+    description: str = ""
+    tags: Annotated[list[_Line], msgspec.Meta(max_length=100)] = []
+    document: str = ""
+    """The Markdown of its SKILL.md, where the program wrote one."""
+
+
 class Keep(_Message, tag="keep"):
     """The session is to keep a value."""
 
@@ -131,7 +148,9 @@ class Done(_Message, tag="done"):
     exception: _Line = ""
 
 
-Request = Call | CallNamed | Search | Resource | Prompt | Keep | Kept | Forget | KeptNames | Show
+Request = (
+    Call | CallNamed | Search | Resource | Prompt | SkillSource | SaveSkill | Keep | Kept | Forget | KeptNames | Show
+)
 Message = Ready | Request | ProgressReport | Done
 
 _decoder = msgspec.json.Decoder(Message)

@@ -35,8 +35,10 @@ from toolfold.sandbox.frames import (
     Prompt,
     Request,
     Resource,
+    SaveSkill,
     Search,
     Show,
+    SkillSource,
 )
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
@@ -44,6 +46,8 @@ from toolfold.schema.wrapper import declared_kind, unwrapped
 from toolfold.session.images import Images
 from toolfold.session.kept import KeptValues
 from toolfold.session.output import OutputRecorder
+from toolfold.skills.draft import Draft
+from toolfold.skills.skills import Skills
 from toolfold.upstream.fleet import Fleet
 
 _PROGRESS_CHARS = 500
@@ -62,6 +66,7 @@ class World:
     fleet: Fleet
     validators: Validators
     chain: Chain
+    skills: Skills
     neighbours: Neighbours = field(default_factory=Neighbours)
 
 
@@ -105,13 +110,26 @@ class Bridge:
                 level = cast("Detail", detail)
                 async with self._thought(), self.replies.fetching():
                     found = await self._world.catalog.search(
-                        query, detail=level, limit=limit, server=server or None, scope=self._scope
+                        query,
+                        detail=level,
+                        limit=limit,
+                        server=server or None,
+                        scope=self._scope,
+                        skills=partial(self._world.skills.entries, self._run.caller),
                     )
                     if query.strip():
                         return {"hits": await asyncio.to_thread(found.rows), "text": found.text}
                     # Without a question, a program goes through all tools itself.
                     hits = await self._world.catalog.everything(level, limit, server or None, self._scope)
                     return {"hits": hits, "text": found.text}
+            case SkillSource(name=name):
+                async with self._thought(), self.replies.fetching():
+                    return {"source": await self._world.skills.source(self._run, name)}
+            case SaveSkill(name=name, source=source, description=description, tags=tags, document=document):
+                async with self._thought():
+                    draft = Draft(name, source, description, tags, document)
+                    saved = await self._world.skills.save(self._run, draft)
+                    return {"module": saved.skill.module, "pending": saved.is_pending}
             case Resource(server=server, uri=uri):
                 result = await self._call("resource", server, uri, {})
                 return result.parts

@@ -139,33 +139,37 @@ class Sessions:
 
     async def _run_fresh(self, code: str, run: RunContext) -> RunResult:
         async with self._fresh_slot(run):
-            async with run.deadline.enforced(_not_started(run, "no sandbox was ready")):
-                pool = await self._pools.of(_owner(run.caller))
-                sandbox = await pool.take()
-            name = f"run-{secrets.token_hex(4)}"
-            kept: list[SessionHome] = []
+            return await self.run_beside(code, run)
 
-            def workspace() -> Path:
-                # What is cut must stay readable, and only that: the next run finds it in a session of this name.
-                kept.append(self._homes.for_output(run.caller, name))
-                return kept[0].workspace
+    async def run_beside(self, code: str, run: RunContext) -> RunResult:
+        """A run without a session that does not wait in line: another run waits for it."""
+        async with run.deadline.enforced(_not_started(run, "no sandbox was ready")):
+            pool = await self._pools.of(_owner(run.caller))
+            sandbox = await pool.take()
+        name = f"run-{secrets.token_hex(4)}"
+        kept: list[SessionHome] = []
 
-            has_output = False
-            try:
-                result, done = await self._run_in(sandbox, code, run, workspace, None)
-                has_output = result.output_file is not None
-                if result.error is not None:
-                    hint = missing_name(str(result.error), self._left.get(run.caller, []))
-                    result = with_text(result, hint)
-                elif done is not None:
-                    self._left[run.caller] = done.names
-                    if len(self._left) > _REMEMBERED:
-                        self._left.popitem(last=False)
-                return renamed(result, name) if has_output else result
-            finally:
-                pool.discard(sandbox)
-                for home in kept:
-                    self._homes.release(home) if has_output else self._homes.drop(home)
+        def workspace() -> Path:
+            # What is cut must stay readable, and only that: the next run finds it in a session of this name.
+            kept.append(self._homes.for_output(run.caller, name))
+            return kept[0].workspace
+
+        has_output = False
+        try:
+            result, done = await self._run_in(sandbox, code, run, workspace, None)
+            has_output = result.output_file is not None
+            if result.error is not None:
+                hint = missing_name(str(result.error), self._left.get(run.caller, []))
+                result = with_text(result, hint)
+            elif done is not None:
+                self._left[run.caller] = done.names
+                if len(self._left) > _REMEMBERED:
+                    self._left.popitem(last=False)
+            return renamed(result, name) if has_output else result
+        finally:
+            pool.discard(sandbox)
+            for home in kept:
+                self._homes.release(home) if has_output else self._homes.drop(home)
 
     @contextlib.asynccontextmanager
     async def _fresh_slot(self, run: RunContext) -> AsyncGenerator[None]:
@@ -191,6 +195,9 @@ class Sessions:
     # Runs in a session
 
     async def _run_in_session(self, code: str, run: RunContext, key: _Key) -> RunResult:
+        run.notes.code = code
+        if (private := run.privacy) is not None:
+            run.notes.code = await private.work(partial(private.tokenise, code), is_small=len(code) < 4096)
         session = self._sessions.setdefault(key, _Session(key))
         session.runs += 1
         try:

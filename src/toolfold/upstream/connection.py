@@ -12,7 +12,7 @@ import msgspec
 from toolfold import __version__
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, TextPart, ToolResult
-from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from toolfold.errors import InvalidArguments, SignInNeeded, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from toolfold.upstream.handshake import Era, negotiate
 from toolfold.upstream.listing import ListingReader
 from toolfold.upstream.remote import needs_authorization
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions, ProgressFnT
     from mcp.shared.exceptions import MCPError
     from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+
+    from toolfold.upstream.auth.authorization import AuthProblem
 
 OnProgress = Callable[[float, float | None, str | None], None]
 
@@ -259,7 +261,7 @@ class Connection:
                 self.server, "ended the session.", hint=f"{effect and REFUSED} The next call opens a new one.".strip()
             )
         if needs_authorization(self._status):
-            refused = unauthorized(self.server, self.log, self._status)
+            refused = unauthorized(self.server, self.log, self._status, self.transport)
             refused.hint = f"{effect and REFUSED} {refused.hint}".strip()
             return refused
         message = self.log.quoted(error.message, QUOTED_CHARS) or "no reason given"
@@ -295,7 +297,11 @@ def last_output(transport: Transport, log: ServerLog) -> str:
     return f" Last output: “{output}”" if output else ""
 
 
-def unauthorized(server: str, log: ServerLog, status: int | None) -> UpstreamUnavailable:
+def unauthorized(server: str, log: ServerLog, status: int | None, transport: Transport | None) -> UpstreamUnavailable:
+    problem: AuthProblem | None = getattr(transport, "auth_problem", None)
+    if problem is not None:
+        kind = SignInNeeded if problem.needs_person else UpstreamUnavailable
+        return kind(server, problem.text, hint=problem.hint)
     return UpstreamUnavailable(
         server,
         f"{log.redactor.address} answered with HTTP {status}: authorization is needed.",

@@ -15,6 +15,8 @@ from toolfold.config.secrets import Redactor
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
+from toolfold.upstream.auth.authorization import Authorization, authorization_of
+from toolfold.upstream.auth.store import FOLDER
 from toolfold.upstream.connection import NOT_SENT, OnProgress, Transport
 from toolfold.upstream.health import Health
 from toolfold.upstream.processes.supervisor import Supervisor
@@ -32,7 +34,8 @@ class Fleet:
     """Connections to all upstreams.
 
     `on_listing` gets what a server offers whenever the server says that it changed. A message of more than
-    `message_limit` bytes ends its connection. `starts` limits how many servers start at once.
+    `message_limit` bytes ends its connection. `starts` limits how many servers start at once. `auth_dir` is where
+    sign-ins are kept, by default in `log_dir`.
     """
 
     def __init__(
@@ -43,11 +46,13 @@ class Fleet:
         on_listing: Callable[[Listing], None] | None = None,
         message_limit: int = MESSAGE_LIMIT,
         starts: StartQueue | None = None,
+        auth_dir: Path | None = None,
     ) -> None:
         starts = starts or StartQueue()
         self.servers = servers
         self.on_listing = on_listing
         self._log_dir = log_dir
+        auth_dir = auth_dir or log_dir / FOLDER
         self._message_limit = message_limit
         self._supervisor = Supervisor(log_dir)
         self._upstreams = {
@@ -55,9 +60,10 @@ class Fleet:
                 name,
                 config,
                 log := ServerLog(log_dir, name, Redactor(config)),
-                partial(self._open, config, log),
+                partial(self._open, config, log, authorization := authorization_of(name, config, auth_dir, log)),
                 starts,
                 self._announce,
+                authorization,
             )
             for name, config in servers.items()
         }
@@ -66,10 +72,12 @@ class Fleet:
         if self.on_listing is not None:
             self.on_listing(listing)
 
-    def _open(self, config: ServerConfig, log: ServerLog) -> AbstractAsyncContextManager[Transport]:
+    def _open(
+        self, config: ServerConfig, log: ServerLog, authorization: Authorization | None
+    ) -> AbstractAsyncContextManager[Transport]:
         if config.transport == "stdio":
             return open_stdio(config, self._supervisor, log, limit=self._message_limit)
-        return open_remote(config, log, limit=self._message_limit)
+        return open_remote(config, log, authorization, limit=self._message_limit)
 
     async def __aenter__(self) -> Self:
         self._log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -130,6 +138,11 @@ class Fleet:
         upstream = self._upstream(server)
         with upstream.redacted():
             return await upstream.listing(background=background, now=now)
+
+    def signed_in_anew(self, server: str) -> bool:
+        """Whether a person has signed in since the server was last refused for want of it."""
+        authorization = self._upstream(server).authorization
+        return authorization is not None and authorization.changed
 
     def hurry(self, server: str) -> None:
         """A caller waits for this server: a start in the queue goes first, and the next call may start it at once."""

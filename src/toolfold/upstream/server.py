@@ -16,7 +16,8 @@ from typing import cast
 
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing
-from toolfold.errors import UpstreamError, UpstreamIsToolfold, UpstreamUnavailable
+from toolfold.errors import SignInNeeded, UpstreamError, UpstreamIsToolfold, UpstreamUnavailable
+from toolfold.upstream.auth.authorization import Authorization
 from toolfold.upstream.connection import (
     QUOTED_CHARS,
     Connection,
@@ -53,10 +54,12 @@ class UpstreamServer:
         opener: Opener,
         starts: StartQueue,
         on_listing: Callable[[Listing], None],
+        authorization: Authorization | None = None,
     ) -> None:
         self.server = server
         self.config = config
         self.connection: Connection | None = None
+        self.authorization = authorization
         self._log = log
         self._opener = opener
         self._starts = starts
@@ -84,7 +87,9 @@ class UpstreamServer:
             raise UpstreamUnavailable(self.server, "is closed.")
         if self._opening is None:
             wait = self._retry_at - time.monotonic()
-            if wait > 0 and not now:
+            if wait > 0 and not now and not (self.authorization and self.authorization.changed):
+                if self.authorization is not None and self.authorization.waits_for_person:
+                    raise SignInNeeded(self.server, self._last_error)
                 raise UpstreamUnavailable(
                     self.server,
                     f"is down and will be tried again in {max(wait, 0.1):.1f} s. {self._last_error}",
@@ -266,7 +271,7 @@ class UpstreamServer:
                 pass
         status = error.status if isinstance(error, RefusedError) else getattr(transport, "status", None)
         if needs_authorization(status):
-            return unauthorized(self.server, self._log, status)
+            return unauthorized(self.server, self._log, status, transport)
         hint = f"Run its command by hand to see more. {DOCTOR}"
         if self.config.transport != "stdio":
             hint = f"Check that it is up, and its `url`. {DOCTOR}"

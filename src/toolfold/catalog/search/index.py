@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from toolfold.catalog.entries import Entry
 from toolfold.catalog.search.request import offered_action
 from toolfold.catalog.search.words import STOPWORDS, Words, lexicon
+from toolfold.catalog.skill_entries import SkillBody
 from toolfold.catalog.store import replace_file
 
 Floats = NDArray[np.float32]
@@ -90,6 +91,10 @@ def field_words(entry: Entry, words: Words) -> dict[str, list[str]]:
         for argument in entry.prompt().arguments:
             names.append(argument.name)
             docs.append(argument.description)
+    elif entry.kind == "skill":
+        body = msgspec.json.decode(entry.body, type=SkillBody)
+        _read_schema(body.input_schema, names, docs, values)
+        docs.append(body.doc)
     texts["parameters"] = " ".join(names)
     texts["parameter docs"] = " ".join(docs)[:_DOCS]
     texts["values"] = " ".join(values)[:_VALUES]

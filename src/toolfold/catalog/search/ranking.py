@@ -6,6 +6,7 @@ For each thing that a request asks for, an entry's score is the sum of
     meaning     the cosine between the request's vector and the entry's, where the vectors are installed
     server      how well its server's best entry does, so that a server named or implied pulls its tools up
     action      whether it does what the request's verb asks for
+    worth       of a skill, how well it has worked so far
 
 each scaled to the best entry. A request for several things takes turns between them.
 """
@@ -45,6 +46,7 @@ _SERVER = 0.3
 _ACTION = 0.3
 _UNDECIDED = 0.5
 """The share of the action's bonus for entries that name no action."""
+_WORTH = 0.2
 _CONTEXT = 2.0
 """How much the whole request counts beside one thing that it asks for."""
 _RARITY_IN_MEANING = 0.3
@@ -149,9 +151,12 @@ class Ranker:
             self._before = None
         return self._scorer
 
-    def rank(self, query: str, mask: Sequence[bool] | None = None) -> Matches:
-        """The entries that match, of those that `mask` (all, if None) lets through, always in the same order."""
-        scores = self.load().score(query, None if mask is None else np.array(mask, np.bool_))
+    def rank(self, query: str, mask: Sequence[bool] | None = None, worth: Sequence[float] = ()) -> Matches:
+        """The entries that match, of those that `mask` (all, if None) lets through, always in the same order.
+
+        `worth` is that of the last entries; those before have none.
+        """
+        scores = self.load().score(query, None if mask is None else np.array(mask, np.bool_), worth)
         return Matches(self._entries, scores, self._words)
 
     def _open_index(self) -> WordIndex:
@@ -228,7 +233,7 @@ class _Scorer:
         )
         self._server_size = np.diff(np.append(self._server_start, len(servers)))
 
-    def score(self, query: str, allowed: NDArray[np.bool_] | None) -> _Scores:
+    def score(self, query: str, allowed: NDArray[np.bool_] | None, worth: Sequence[float] = ()) -> _Scores:
         query = with_implied_words(picture_words(query[:_LONGEST]))
         clauses = parts(query)
         texts = [query] if len(clauses) == 1 else [query, *clauses]
@@ -261,6 +266,8 @@ class _Scorer:
         if len(texts) > 1:
             lines += np.float32(_CONTEXT) * scores[0]
             lines /= np.float32(1 + _CONTEXT)
+        if worth:
+            lines[:, -len(worth) :] += np.float32(_WORTH) * np.array(worth, np.float32)
         if allowed is not None:
             matches &= allowed
         lines[:, ~matches] = -np.inf

@@ -151,6 +151,7 @@ _Rule = tuple[tuple[_Test, ...], int]
 _WORD = 0xFFFFFFFF
 _SET_ID = 0o6000
 _CORE = 4  # RLIMIT_CORE
+_SET_DUMPABLE = 4  # PR_SET_DUMPABLE
 _CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*: user, pid, net, ipc, uts, cgroup, mount
 # Asking whether a descriptor is a terminal, how much waits in it, and its flags. No terminal can be typed into.
@@ -208,7 +209,14 @@ _CHECKED: dict[str, tuple[tuple[_Rule, ...], int]] = {
     "mknodat": _node(2),
     "clone": ((((_Test(0, _NEW_NAMESPACES),), _REFUSED),), _ALLOW),
     "ioctl": _only(1, *_IOCTLS, otherwise=_NO_TERMINAL),
-    "prctl": _only(0, *_NAME_AND_FACTS),
+    "prctl": (
+        (
+            ((_Test(0, _WORD, _NAME_AND_FACTS),), _ALLOW),
+            # A process may show itself in /proc, never hide: what it holds is measured there.
+            ((_Test(0, _WORD, (_SET_DUMPABLE,)), _Test(1, _WORD, (1,))), _ALLOW),
+        ),
+        _REFUSED,
+    ),
     "arch_prctl": _only(0, *_REGISTERS, otherwise=_errno(errno.EINVAL)),
     "personality": _only(0, _WORD),
     # A pipe of the kernel's notifications is one of its rarer parts. Huge pages are set aside for somebody else.

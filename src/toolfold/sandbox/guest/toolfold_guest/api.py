@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
-import textwrap
-from collections.abc import Callable, Generator
-from pathlib import Path
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import frames
-from .channel import ApprovalDenied, PolicyDenied, ToolError, call_tool, channel, open_channel, program_line
+from . import frames, skills
+from .channel import ApprovalDenied, PolicyDenied, ToolError, call_tool, channel, open_channel, program_line, warn
 from .context import context
 from .kept import keep, kept
 from .results import File, Media, part_value, to_value, usage
@@ -149,24 +146,29 @@ def progress(text: str = "", fraction: float | None = None) -> None:
     channel().send(frames.progress(text, fraction))
 
 
-def save_skill(function: Callable[..., Any] | str, name: str | None = None, description: str | None = None) -> str:
-    """Keep a function for later runs of this session: `from skills.NAME import NAME`. Returns that line."""
-    if isinstance(function, str):
-        if function.isidentifier() and name is not None:
-            # The name first, then the source.
-            function, name = name, function
-        source, found = function, re.search(r"^(?:async )?def (\w+)", function, re.MULTILINE)
-        title = name or (found[1] if found else "")
-    else:
-        source, title = textwrap.dedent(inspect.getsource(function)), name or function.__name__
-    if not title.isidentifier():
-        raise ValueError("save_skill: give a `name` that is a Python identifier")
-    compile(source, title, "exec")
-    doc = (description or "").replace("\\", "\\\\").replace('"""', "'''")
-    folder = Path("skills")
-    folder.mkdir(exist_ok=True)
-    (folder / f"{title}.py").write_text(f'"""{doc}"""\n\n{source}\n', encoding="utf-8")
-    return f"from skills.{title} import {title}"
+def save_skill(
+    function: Callable[..., Any] | str,
+    name: str | None = None,
+    description: str | None = None,
+    tags: Sequence[str] = (),
+    *,
+    source: str | None = None,
+    code: str | None = None,
+) -> str:
+    """Keep a function for later programs, in this session and in others. Returns the line that imports it.
+
+    `function` is a function, or its source. Type hints and a docstring say how it is used; examples in the docstring
+    (`>>> double(2)`) are tried first.
+    """
+    from .skill_source import skill_source
+
+    title, text = skill_source(function, name, source or code)
+    reply = channel().request_now(frames.save_skill(title, text, description, tags, ""))
+    module = reply["module"]
+    skills.forget(module)
+    if reply["pending"]:
+        warn(f"the skill {module} waits for a person's approval before other sessions can use it")
+    return f"from skills.{module} import {module}"
 
 
 class Tokens(int):

@@ -70,8 +70,8 @@ def serve(options: dict[str, Any], descriptor: int, *, rehearse: bool = False) -
     `rehearse` is for a process that shares its memory with others: it makes the pages that every program writes to its
     own while it waits for the first one.
     """
-    from . import already_parsed, confine, program
-    from .channel import open_channel
+    from . import already_parsed, confine, program, skills
+    from .channel import open_channel, warn
     from .context import set_context
 
     # Whatever the host ignores, for example because it was started in the background.
@@ -99,7 +99,10 @@ def serve(options: dict[str, Any], descriptor: int, *, rehearse: bool = False) -
         if order["t"] != "run":
             continue
         set_context(order.get("context", {}))
+        before = skills.written()
         done = programs.run(order["code"])
+        for note in skills.save_written(before):
+            warn(note)
         done["error"] = _shortened(done["error"])
         output.flush()
         try:

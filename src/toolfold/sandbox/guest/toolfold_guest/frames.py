@@ -10,6 +10,7 @@ from typing import Any
 
 DETAILS = ("name_only", "with_description", "full")
 _PROGRESS_CHARS = 500
+_NAME_CHARS = 1000
 
 
 def search(query: object, detail_level: object, detail: object, limit: object, server: object) -> dict[str, Any]:
@@ -55,6 +56,26 @@ def prompt(server: object, name: object, arguments: object) -> dict[str, Any]:
     texts = {str(key): str(value) for key, value in given.items()}
     frame = {"t": "prompt", "server": _text("get_prompt: server", server), "name": _text("get_prompt: name", name)}
     return {**frame, "arguments": texts}
+
+
+def skill(name: str) -> dict[str, Any]:
+    return {"t": "skill", "name": name}
+
+
+def save_skill(name: object, source: object, description: object, tags: object, document: object) -> dict[str, Any]:
+    if isinstance(tags, str):
+        tags = tags.split(",")
+    if tags is not None and not isinstance(tags, list | tuple | set | frozenset):
+        raise TypeError(f"save_skill: tags must be a list of texts, not {type(tags).__name__}")
+    labels: list[Any] = list(tags or ())  # pyright: ignore[reportUnknownArgumentType]
+    return {
+        "t": "save_skill",
+        "name": _text("save_skill: name", name)[:_NAME_CHARS],
+        "source": _text("save_skill: source", source),
+        "description": _text("save_skill: description", description or ""),
+        "tags": [_text("save_skill: a tag", tag).strip()[:_NAME_CHARS] for tag in labels][:100],
+        "document": _text("save_skill: document", document or ""),
+    }
 
 
 def progress(text: object, fraction: object) -> dict[str, Any]:

@@ -129,11 +129,11 @@ def _be_the_clone(options: dict[str, Any], rules: kernel.Filter, channel: int, o
         os.setsid()
         # The kernel keeps from process 1 every signal sent inside that it has no handler for.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        rules.install()
         guest = os.fork()
         if guest == 0:
-            _be_the_guest(options, rules)
+            _be_the_guest(options)
         # From here on as little as possible: every page that is written to is kept for as long as the sandbox lives.
-        rules.install()
         os.closerange(0, _STATUS)
         os.write(_STATUS, _ENDING.pack(_wait(guest)))
         os._exit(0)
@@ -183,12 +183,11 @@ def _mount_root() -> None:
     os.close(limit)
 
 
-def _be_the_guest(options: dict[str, Any], rules: kernel.Filter) -> NoReturn:
+def _be_the_guest(options: dict[str, Any]) -> NoReturn:
     try:
         os.close(_STATUS)
         # Programs look at themselves in /proc; process 1 stays closed to them.
         kernel.set_readable(readable=True)
-        rules.install()
         boot.serve(options, _CHANNEL, rehearse=True)
     except SystemExit as stop:
         os._exit(stop.code if isinstance(stop.code, int) else 0)
