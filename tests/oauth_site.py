@@ -190,17 +190,18 @@ class Gate:
 
 
 class Site:
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, sse: bool) -> None:
+        self.sse = sse
         self.issuer = Issuer()
         self.origin = f"http://127.0.0.1:{port}"
-        self.issuer.resource = f"{self.origin}/mcp"
+        self.url = self.issuer.resource = f"{self.origin}/{'sse' if sse else 'mcp'}"
 
     def app(self) -> ASGIApp:
         server = MCPServer(
             "site",
             auth=AuthSettings(
                 issuer_url=AnyHttpUrl(self.origin),
-                resource_server_url=AnyHttpUrl(f"{self.origin}/mcp"),
+                resource_server_url=AnyHttpUrl(self.url),
                 required_scopes=["read"],
                 validate_token_resource=True,
                 client_registration_options=ClientRegistrationOptions(
@@ -221,16 +222,16 @@ class Site:
             """Needs the scope `write`."""
             return "erased"
 
-        return Gate(server.streamable_http_app(), self.issuer)
+        return Gate(server.sse_app() if self.sse else server.streamable_http_app(), self.issuer)
 
     def config(self, **settings: Any) -> ServerConfig:
-        return ServerConfig(transport="http", url=f"{self.origin}/mcp", **settings)
+        return ServerConfig(transport="sse" if self.sse else "http", url=self.url, **settings)
 
 
 @contextmanager
-def running_site() -> Generator[Site]:
+def running_site(*, sse: bool = False) -> Generator[Site]:
     listening = socket.create_server(("127.0.0.1", 0))
-    site = Site(listening.getsockname()[1])
+    site = Site(listening.getsockname()[1], sse=sse)
     server = uvicorn.Server(uvicorn.Config(site.app(), log_level="critical"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

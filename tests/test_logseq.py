@@ -16,6 +16,7 @@ from toolfold.errors import SkillError
 from toolfold.skills.folder import Skill
 from toolfold.skills.logseq import LogseqSkillsIntegration, Prefer, SyncReport
 from toolfold.skills.logseq_page import MOVED, PageText, tags_in
+from toolfold.skills.manager import SkillsManager
 from toolfold.skills.store import SkillStore
 
 SKILL = Skill(
@@ -113,12 +114,15 @@ def test_uses_appear_in_the_history_and_a_promotion_in_the_journal(graph: Graph)
     assert graph.sync().updated == ["open-issues"]
     assert "\t\t- used 2 times, 50% of the runs succeeded, last on 20" in graph.text
     (graph.folder / "journals/2026_11_17.md").write_text("- mine\n-")
-    graph.change(provenance={**SKILL.provenance, "promoted": "2026-11-17T12:00:00+00:00"}, body="promoted")
+    graph.change(provenance={"created": "2026-11-17T12:00:00+00:00", "promoted-from": "8d51"}, body="promoted")
+    graph.sync()
+    graph.change(provenance={"created": "2026-11-18T12:00:00+00:00"}, body="changed since")
     for _ in range(2):
         graph.sync()
-    assert "\t\t- 2026-11-17: promoted\n" in graph.text
+    assert "\t\t- 2026-11-16: created\n\t\t- 2026-11-17: promoted from run 8d51\n" in graph.text
     journal = (graph.folder / "journals/2026_11_17.md").read_text()
-    assert journal == "- mine\n-\n- Promoted the skill [[Skills/open_issues]]\n"
+    assert journal == "- mine\n-\n- Promoted the skill [[Skills/open_issues]] from run 8d51\n"
+    assert len(list((graph.folder / "journals").iterdir())) == 2
 
 
 def test_edits_of_description_and_tags_come_back(graph: Graph) -> None:
@@ -364,6 +368,20 @@ def test_the_graph_says_where_its_files_are(graph: Graph) -> None:
     (graph.folder / "logseq/config.edn").write_text('{:pages-directory "../../x" :file/name-format :legacy}')
     graph.sync()
     assert (graph.folder / "pages/Skills%2Fopen_issues.md").is_file()
+
+
+def test_the_name_in_python_takes_a_manager_of_skills(tmp_path: Path) -> None:
+    import toolfold
+
+    manager = SkillsManager(tmp_path / "skills")
+    manager.save_skill("double", "def double(x: int) -> int:\n    return 2 * x\n", "Twice.", ["maths"])
+    integration = toolfold.LogseqSkillsIntegration(str(tmp_path / "graph"), manager)
+    assert integration.sync_skill("double").created == ["double"]
+    assert "tags:: maths\n" in integration.page_of("double").read_text()
+    with pytest.raises(SkillError, match="no such folder"):
+        integration.sync_skill("nothing")
+    with pytest.raises(SkillError, match="invalid skill name"):
+        integration.sync_skill("../up")
 
 
 def test_one_broken_skill_does_not_hold_up_the_others(graph: Graph) -> None:

@@ -90,6 +90,12 @@ def test_instructions_alone_can_be_read_by_a_program(tmp_path: Path, store: Skil
     assert saved.skill.files["a.png"] == b"\x89\xff"
 
 
+def test_a_linked_clone_of_a_repository_is_read_without_its_git_folder(tmp_path: Path) -> None:
+    place = folder(tmp_path / "there/pdf-forms", {"SKILL.md": BY_HAND, ".git/config": "x", "__pycache__/a.pyc": b"x"})
+    (tmp_path / "here").symlink_to(place)
+    assert not offer_at(tmp_path / "here").skill.files
+
+
 def test_functions_of_scripts_can_be_imported(tmp_path: Path) -> None:
     place = folder(
         tmp_path / "pdf-forms",

@@ -53,7 +53,7 @@ async def test_skills_from_elsewhere_are_found_imported_and_read(place: Path, tm
     (folder / "scripts").mkdir(parents=True)
     (folder / "SKILL.md").write_text(BY_HAND)
     (folder / "scripts/titles.py").write_text("def shorten(title: str) -> str:\n    return title[:5]\n")
-    async with lab_fold(tmp_path / "data") as fold:
+    async with lab_fold(tmp_path / "data", logseq={"graph": tmp_path / "notes"}) as fold:
         store, pins = fold.skills.store("user"), Pins(tmp_path / "pins")
         library = open_library(str(place), tmp_path, tmp_path / "cache-b", env)
         for offer in [*offers_in(library, "add-all", "", store, pins), offer_at(folder)]:
@@ -68,3 +68,10 @@ async def test_skills_from_elsewhere_are_found_imported_and_read(place: Path, tm
         )
         assert result.success, result.error
         assert result.output.splitlines() == ["6", "Short titles. abcde"]
+        saved = await fold.run(
+            "from toolfold import save_skill\n"
+            "save_skill('def double(x: int) -> int:\\n    return 2 * x', 'double', 'Twice a number.', ['maths'])\n"
+        )
+        assert saved.success, saved.error
+        page = (tmp_path / "notes/pages/Skills___double.md").read_text()
+        assert "description:: Twice a number.\ntags:: maths\n" in page

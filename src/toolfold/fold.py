@@ -22,19 +22,19 @@ from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
 from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
-from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
-from toolfold.skills.skills import Skills
+from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Replied, Reply, RunError, RunResult
 
 if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
     from toolfold.guards.guard import Guard
-    from toolfold.review.risk import Risk
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.schema.validation import Validators
     from toolfold.session.sessions import Sessions
     from toolfold.session.store import SessionStore
+    from toolfold.session.workshop import Workshop
+    from toolfold.skills.skills import Skills
     from toolfold.upstream.fleet import Fleet
     from toolfold.upstream.roster import Roster
 
@@ -62,7 +62,6 @@ class Toolfold:
         self._live: LiveCatalog | None = None
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
-        self.skills = Skills(self.settings, self)
 
     @classmethod
     def open(
@@ -90,7 +89,6 @@ class Toolfold:
         data = self.settings.data_dir
         fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth")
         self._fleet = await self._stack.enter_async_context(fleet)
-        self._stack.callback(self.skills.close)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
         self._live = LiveCatalog(self.catalog, fleet, self.settings.servers)
@@ -150,7 +148,8 @@ class Toolfold:
 
         `caller` is whose sessions these are; `groups` and `context` are what guards and the program may know of it and
         of the run (a user's id, say): `context.user_id` in the program, and in arguments by `context.inject`.
-        `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
+        `timeout` is in seconds from now, whatever is waited for but a person; without it the time that servers take
+        is not counted, up to what one call may take. `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
         self._check_open()
@@ -162,11 +161,10 @@ class Toolfold:
             _text(name, "context")
             _text(value, f"context[{name!r}]")
         owner = self._owner_of(session, caller) if session is not None else None
-        seconds = self.settings.sandbox.timeout if timeout is None else timeout
         run = RunContext(
             caller,
             session,
-            Deadline(seconds),
+            self._deadline(timeout),
             groups=frozenset(groups),
             values=context or {},
             on_event=on_event,
@@ -193,13 +191,29 @@ class Toolfold:
         finally:
             self._runs.discard(task)
 
+    def _deadline(self, timeout: float | None) -> Deadline:
+        """The clock of a run. By default it leaves time for what one call of a server may take, its start included; a
+        time that somebody has chosen always holds."""
+        sandbox = self.settings.sandbox
+        if timeout is not None:
+            return Deadline(timeout)
+        if "timeout" in sandbox.model_fields_set:
+            return Deadline(sandbox.timeout)
+        longest = (each.start_timeout + each.call_timeout for each in self.settings.servers.values())
+        return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
+
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
+        from toolfold.review.servers import named_servers
+
         if not self.settings.enabled:
             return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
-            await self.live.listed_for_program(code, run.deadline.remaining)
-            refused = await self.refusal(code, run, check=check)
+            if self.catalog.missing:
+                with run.deadline.waiting():
+                    named = named_servers(code, self.catalog.missing)
+                    await self.live.listed_for_program(named, run.deadline.patience)
+            refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
@@ -207,27 +221,6 @@ class Toolfold:
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result
-
-    # What a skill that is saved has to pass
-
-    async def refusal(self, code: str, run: RunContext, *, check: bool = True) -> RunError | None:
-        """Why a program is not run, as far as reading it tells; None if it may be."""
-        refused = self._review(code, run.caller) if check else None
-        run.notes.review = "refused" if refused is not None else "passed" if check else "off"
-        return refused or await self._chain.programs.refusal(run, lambda: self._risk(code))
-
-    async def rehearse(self, code: str, run: RunContext, seconds: float) -> RunResult:
-        """Run a program of the same caller beside `run`, with read-only tools alone."""
-        privacy = await self._chain.privacy_of(run.caller, None)
-        inner = RunContext(run.caller, None, Deadline(seconds), privacy=privacy, code=code, read_only=True)
-        sessions = await self._sandbox()
-        return await self._chain.recorded(code, inner, lambda: sessions.run_beside(code, inner))
-
-    def taken(self, name: str, caller: str) -> str:
-        """What a caller knows by this name: a server or a tool; empty where nothing has it."""
-        names = self.catalog.names_in(self._chain.scope(caller))
-        found = names.named(name)
-        return f"the server {name}" if names.behind(name) else f"the tool {found[0]}.{name}" if found else ""
 
     def _owner_of(self, session: str, caller: str) -> tuple[str, str] | None:
         """Owner and name of a session that another caller shares: `@planner/plan`. None for the caller's own."""
@@ -268,7 +261,7 @@ class Toolfold:
         """
         events: asyncio.Queue[Event] = asyncio.Queue()
 
-        async def ask(question: Question) -> Reply:
+        async def ask(question: Question) -> Reply | Replied:
             request = ApprovalRequest(question, asyncio.get_running_loop().create_future())
             events.put_nowait(request)
             return await request.reply
@@ -391,6 +384,21 @@ class Toolfold:
         return await self._stack.enter_async_context(Sessions(self.settings, pools, homes, bridge))
 
     @cached_property
+    def skills(self) -> Skills:
+        """The skills of every caller."""
+        from toolfold.skills.skills import Skills
+
+        skills = Skills(self.settings, self._workshop)
+        self._stack.callback(skills.close)
+        return skills
+
+    @cached_property
+    def _workshop(self) -> Workshop:
+        from toolfold.session.workshop import Workshop
+
+        return Workshop(self.live, self._chain, self._validators, self._sandbox)
+
+    @cached_property
     def _validators(self) -> Validators:
         from toolfold.schema.validation import Validators
 
@@ -403,45 +411,6 @@ class Toolfold:
         chain = Chain(self.settings, self._guards, self._validators, self.catalog.is_held)
         self._stack.push_async_callback(chain.close)
         return chain
-
-    def _review(self, code: str, caller: str) -> RunError | None:
-        from toolfold.review.review import review
-
-        names = self.catalog.names_in(self._chain.scope(caller))
-
-        def denied(module: str, function: str) -> str:
-            found = self.catalog.names.resolve(module, function)
-            tool = self.catalog.tool(*found) if found is not None else None
-            return self._chain.denial(caller, tool) if tool is not None else ""
-
-        findings = review(code, names, self.catalog.shown_tool, self._validators, denied)
-        if not findings:
-            return None
-        lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
-        lines += self._usages(finding.tool for finding in findings[:5])
-        # A server that is not listed yet has no module: say so, and why.
-        states = self.roster.states()
-        lines += [states[server].text for server in self.live.unlisted_in(code) if server in states]
-        first = findings[0]
-        return RunError(
-            code=first.code,
-            message=first.message,
-            hint=first.hint,
-            line=first.line,
-            text="\n".join(["Nothing was run.", *lines]),
-        )
-
-    def _risk(self, code: str) -> Risk:
-        from toolfold.review.risk import assess
-
-        return assess(code, self.catalog.names, self.catalog.tool, self.catalog.named)
-
-    def _usages(self, tools: Iterable[tuple[str, str] | None]) -> list[str]:
-        """How the tools that were called wrongly are called, each once."""
-        from toolfold.codegen.render import usage
-
-        found = [self.catalog.shown_tool(*tool) for tool in dict.fromkeys(tools) if tool is not None]
-        return [usage(self.catalog.names, tool) for tool in found[:2] if tool is not None]
 
 
 def _text(value: object, name: str) -> None:

@@ -47,6 +47,19 @@ class Model:
         return Reply(number, tool=names[0], arguments=step.arguments)
 
 
+class Writer(Model):
+    """A model for agents that take programs from its words: it says one thing after the other, and calls nothing."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__([], "")
+        self._words = list(words)
+
+    def reply(self, asked: Asked) -> Reply:
+        self.asked.append(asked)
+        number = min(len(asked.turns), len(self._words) - 1)
+        return Reply(number, text=self._words[number])
+
+
 @contextmanager
 def serving(model: Model) -> Generator[Model]:
     """Serve the model on a free port of loopback; `model.address` has it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 Json = dict[str, Any]
@@ -31,6 +32,8 @@ class Asked:
     """By name, what was sent around the tools of one server, in the API that has groups."""
     results: list[str] = field(default_factory=list[str])
     """What the tools have answered so far, the oldest first."""
+    turns: list[str] = field(default_factory=list[str])
+    """What the model was told after each of its own words (Chat Completions only)."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +199,10 @@ def _responses_events(reply: Reply, body: Json) -> list[Json]:
 
 def _read_chat(body: Json) -> Asked:
     tools = {tool["function"]["name"]: tool for tool in _list(body.get("tools"))}
-    results = [_text(message["content"]) for message in body["messages"] if message["role"] == "tool"]
-    return Asked(tools, results=results)
+    messages = body["messages"]
+    results = [_text(message["content"]) for message in messages if message["role"] == "tool"]
+    after = [later for message, later in pairwise(messages) if message["role"] == "assistant"]
+    return Asked(tools, results=results, turns=[_text(message["content"]) for message in after])
 
 
 def _chat_message(reply: Reply) -> Json:

@@ -79,9 +79,11 @@ class ScenarioClient:
             for _ in range(SIGN_INS):
                 try:
                     await self._call_all(fleet)
-                    return
+                    break
                 except SignInNeeded:
                     await Login("site", config, data).sign_in(browse)
+        # A restart: what was signed in to before still is.
+        async with Fleet({"site": config}, log_dir=data / "logs", auth_dir=data / "auth") as fleet:
             await self._call_all(fleet)
 
     async def _call_all(self, fleet: Fleet) -> None:

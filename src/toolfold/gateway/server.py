@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from toolfold.catalog.catalog import Detail
     from toolfold.fold import Toolfold
+    from toolfold.gateway.roots import ClientRoots
     from toolfold.gateway.runs import AskLocally
 
 FRESH = "new"
@@ -29,12 +30,16 @@ FRESH = "new"
 
 
 def make_server(
-    fold: Toolfold, *, default_session: str | None = None, ask_locally: AskLocally | None = None
+    fold: Toolfold,
+    *,
+    default_session: str | None = None,
+    ask_locally: AskLocally | None = None,
+    roots: ClientRoots | None = None,
 ) -> Server[Any]:
     """The gateway's protocol side. The programs that it runs end with the fold at the latest.
 
     `default_session` serves runs that name none (stdio: one client, one session). `ask_locally` puts a question to the
-    person at this machine, for clients that cannot be asked themselves.
+    person at this machine, for clients that cannot be asked themselves. `roots` is told about the one client of stdio.
     """
     tools = [types.Tool.model_validate(tool) for tool in offered_tools(read_only=only_reads(fold.settings))]
     runs = Runs(fold, ask_locally)
@@ -48,6 +53,8 @@ def make_server(
         ctx: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
         arguments = params.arguments or {}
+        if roots is not None:
+            roots.seen(ctx)
         try:
             match params.name:
                 case "search_tools":

@@ -22,6 +22,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from toolfold.gateway.greeting import Greeting
+from toolfold.gateway.roots import ClientRoots
 from toolfold.gateway.server import make_server
 from toolfold.upstream.messages import Lines, MessageTooLongError
 
@@ -44,7 +45,8 @@ async def serve_stdio(
 
     `greeting` holds what was read, and answered, before this began. `ask_locally` is for clients that show no forms.
     """
-    server = make_server(fold, default_session=_own_session(), ask_locally=ask_locally)
+    fold.fleet.roots = roots = ClientRoots()
+    server = make_server(fold, default_session=_own_session(), ask_locally=ask_locally, roots=roots)
     async with standard_streams(greeting or Greeting()) as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())
 

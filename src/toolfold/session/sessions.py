@@ -23,12 +23,14 @@ import msgspec
 from toolfold.config.settings import Settings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.guards.context import LOCAL_CALLER, RunContext
-from toolfold.guards.events import Output, RunError, RunResult
+from toolfold.guards.events import Output, RunError, RunResult, ToolCall
+from toolfold.guards.record import CANCELLED
 from toolfold.sandbox.frames import Done
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.pools import Pools
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
+from toolfold.schema.text import one_line
 from toolfold.session.bridge import Bridge
 from toolfold.session.homes import SessionHomes, SessionState, state_of, take_reset
 from toolfold.session.images import Images
@@ -214,7 +216,7 @@ class Sessions:
 
     async def _run_locked(self, code: str, run: RunContext, session: _Session) -> RunResult:
         self._look_for_changes(session)
-        if session.sandbox is None or not session.sandbox.alive:
+        if session.sandbox is None or not await session.sandbox.wake():
             if session.sandbox is not None:
                 self._lose(session, "its sandbox ended between two runs")
             async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
@@ -339,6 +341,7 @@ class Sessions:
             if done.error:
                 error = program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
+            problem.hint = " ".join(filter(None, [problem.hint, _cut_off(bridge.calls)]))
             error = RunError.of(problem)
         finally:
             bridge.costs.end()
@@ -416,6 +419,15 @@ class Sessions:
                 elif session.is_kept and len(self._sessions) > _REMEMBERED and not session.runs:
                     # What it must still be told stands on disk, among its variables.
                     del self._sessions[session.key]
+
+
+def _cut_off(calls: list[ToolCall]) -> str:
+    """About calls that were under way when their run was ended."""
+    named = dict.fromkeys(f"{call.server}.{call.tool}" for call in calls if call.error == CANCELLED)
+    if not named:
+        return ""
+    shown = ", ".join(one_line(name, 100) for name in [*named][:3]) + (", …" if len(named) > 3 else "")
+    return f"A call of {shown} was cancelled and may have taken effect."
 
 
 def _not_started(run: RunContext, reason: str) -> str:

@@ -50,6 +50,7 @@ class Offer:
 
 def offer_at(path: Path) -> Offer:
     """What a folder in the Agent Skills layout, a package or another archive of one skill holds."""
+    path = path.resolve()  # the person has named it: only links inside of it are not followed
     if path.is_dir():
         return _offer(read_skill(path))
     data = ContainedFolder(path.parent).read(path.name, LONGEST_ARCHIVE)
@@ -65,15 +66,16 @@ def offer_at(path: Path) -> Offer:
 
 def offers_in(library: Library, name: str, version: str, store: SkillStore, pins: Pins) -> list[Offer]:
     """A skill of a library, after those of the same library that it needs and that are not here."""
+    index = read_index(library)
     found: dict[str, Offer] = {}
 
     def add(wanted: str, exact: str, ranges: str, above: tuple[str, ...]) -> None:
         if wanted in found or wanted in above:
             return
-        if not exact and ranges:
-            entries = [one.manifest for one in read_index(library) if one.manifest.name == wanted]
-            exact = next((one.version for one in reversed(entries) if satisfies(one.version, ranges)), "")
-        package = fetch(library, find(library, wanted, exact))
+        if ranges:
+            fitting = [one.manifest.version for one in index if one.manifest.name == wanted]
+            exact = next((one for one in reversed(fitting) if satisfies(one, ranges)), "")
+        package = fetch(library, find(library, wanted, exact, index))
         pin = pins.check(package)
         if not exact and pin is not None and version_key(package.manifest.version) < version_key(pin.version):
             raise SkillError(
@@ -81,10 +83,13 @@ def offers_in(library: Library, name: str, version: str, store: SkillStore, pins
                 hint="The library may have been set back. `--version` installs an older version on purpose.",
             )
         for other, needed in package.manifest.requires.items():
-            if other not in {"toolfold", "python"} and not _is_here(other, needed, store, pins):
-                known = any(entry.manifest.name == other for entry in read_index(library))
-                if known:
-                    add(other, "", needed, (*above, wanted))
+            is_skill = other not in {"toolfold", "python"}
+            if (
+                is_skill
+                and not _is_here(other, needed, store, pins)
+                and any(one.manifest.name == other for one in index)
+            ):
+                add(other, "", needed, (*above, wanted))
         found[wanted] = _offer(package.skill, package, library.location)
 
     add(name, version, "", ())

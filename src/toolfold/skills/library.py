@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import fcntl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -81,15 +81,16 @@ def read_index(library: Library) -> tuple[Entry, ...]:
     return _entries(data)
 
 
-def find(library: Library, name: str, version: str = "") -> Entry:
-    """The entry of a skill: its newest version unless one is asked for."""
-    entries = [entry for entry in read_index(library) if entry.manifest.name == name]
+def find(library: Library, name: str, version: str = "", index: Sequence[Entry] | None = None) -> Entry:
+    """The entry of a skill: its newest version unless one is asked for. `index` is the library's, if it is at hand."""
+    there = read_index(library) if index is None else index
+    entries = [entry for entry in there if entry.manifest.name == name]
     if not entries:
         raise SkillError(f"{library.location} has no skill {name!r}.")
     chosen = [entry for entry in entries if not version or entry.manifest.version == version]
     if not chosen:
-        there = ", ".join(entry.manifest.version for entry in entries)
-        raise SkillError(f"{library.location} has no version {version!r} of {name}; there is {there}.")
+        versions = ", ".join(entry.manifest.version for entry in entries)
+        raise SkillError(f"{library.location} has no version {version!r} of {name}; there is {versions}.")
     return chosen[-1]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import logging
 import os
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -23,17 +24,20 @@ from toolfold.skills.contained import ContainedFolder
 from toolfold.skills.folder import Skill
 from toolfold.skills.index import Use, record_of
 from toolfold.skills.logseq_page import PageText, tags_in, tags_text
+from toolfold.skills.manager import SkillsManager
 from toolfold.skills.names import folder_name
 from toolfold.skills.needs import needs_of
 from toolfold.skills.store import SkillStore
 
+_log = logging.getLogger(__name__)
 Prefer = Literal["", "page", "skill"]
 _LONGEST_PAGE = 5_000_000
 _ATTEMPTS = 5
 _SYNCED = "toolfold-synced"
 """The page property with the hashes of description and tags as both sides last had them."""
 _EDN_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|;[^\n]*')
-_EVENT = re.compile(r"- (\d{4}-\d\d-\d\d): (created|promoted)\b.*")
+_EVENT = re.compile(r"- (\d{4}-\d\d-\d\d): (created|promoted from run .+)")
+_RUN = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 @dataclass
@@ -54,14 +58,21 @@ class SyncReport:
 
 
 class LogseqSkillsIntegration:
-    """Keeps the pages of a graph and the skills of a folder in step.
+    """Keeps the pages of a graph and the skills of a folder in step; without one, the person's own skills.
 
     `prefer` says which side counts where both have changed: `page`, `skill`, or neither, which leaves both as they are.
     """
 
-    def __init__(self, graph_dir: str | Path, skills: SkillStore | str | Path, *, prefer: Prefer = "") -> None:
+    def __init__(
+        self,
+        graph_dir: str | Path,
+        skills: SkillsManager | SkillStore | str | Path | None = None,
+        *,
+        prefer: Prefer = "",
+    ) -> None:
         self.graph = Path(graph_dir).expanduser().absolute()
-        self._store = skills if isinstance(skills, SkillStore) else SkillStore(Path(skills).expanduser().absolute())
+        store = skills.store if isinstance(skills, SkillsManager) else skills
+        self._store = store if isinstance(store, SkillStore) else SkillStore(_skills_folder(store))
         self._prefer: Prefer = prefer
         try:
             self.graph.mkdir(exist_ok=True)
@@ -129,14 +140,16 @@ class LogseqSkillsIntegration:
             ours = {} if "type" in page.properties else {"type": "skill"}
             ours |= {"skill": skill.module, **merged.properties, "version": str(skill.version), _SYNCED: merged.synced}
             page = page.with_properties(ours)
-            events = _events(skill, page.managed_lines)
+            events = _events([*reversed(self._store.history(name)), skill], page.managed_lines)
             new = [event for event in events if event not in _recorded(page.managed_lines)]
             page, moved = page.with_managed(_block(skill, self._store.uses().get(name, Use()), events))
             after = str(page).encode()
             if after != before:
                 # The journal comes first: after a crash in between, its line is found and not written twice.
                 for day, what in new:
-                    self._write_journal(day, f"{what.capitalize()} the skill [[Skills/{skill.module}]]")
+                    done, _, origin = what.partition(" ")
+                    text = f"{done.capitalize()} the skill [[Skills/{skill.module}]] {origin}".rstrip()
+                    self._write_journal(day, text)
                 if self._folder.read(path, _LONGEST_PAGE) != before:
                     continue  # saved by somebody just now
                 self._folder.write(path, after)
@@ -155,6 +168,26 @@ class LogseqSkillsIntegration:
         end = "\r\n" if "\r\n" in before else "\n"
         gap = end if before and not before.endswith("\n") else ""
         self._folder.write(path, f"{before}{gap}- {text}{end}".encode())
+
+
+def follow(graph: Path, store: SkillStore, name: str) -> None:
+    """Sync a skill that was just saved. What goes wrong is for the log: the skill itself is safe."""
+    try:
+        report = LogseqSkillsIntegration(graph, store).sync_skill(name)
+        problems = report.conflicts + report.problems
+    except (SkillError, OSError) as error:
+        problems = [str(error)]
+    for problem in problems:
+        _log.warning("Logseq: %s", problem)
+
+
+def _skills_folder(skills: str | Path | None) -> Path:
+    if skills is not None:
+        return Path(skills).expanduser().absolute()
+    from toolfold.config.settings import Settings
+    from toolfold.skills.skills import scope_folder
+
+    return scope_folder(Settings().data_dir / "skills", None, "user")
 
 
 # Both sides
@@ -265,14 +298,20 @@ def _block(skill: Skill, use: Use, events: Sequence[tuple[date, str]]) -> list[s
     return lines
 
 
-def _events(skill: Skill, lines: Sequence[str]) -> list[tuple[date, str]]:
-    """When the skill was made and promoted. A day that the skill does not tell is the one that the page has."""
+def _events(versions: Sequence[Skill], lines: Sequence[str]) -> list[tuple[date, str]]:
+    """When the skill was made, and when it was promoted from a run; the versions are given from the oldest.
+
+    A day that the page has stays: versions are not kept for ever, and their days may not be told.
+    """
     known = {what: day for day, what in _recorded(lines)}
+    days = [_day(one.provenance.get("created", "")) for one in versions]
     today = datetime.now().astimezone().date()
-    days = {"created": _day(skill.provenance.get("created", "")) or known.get("created") or today}
-    if "promoted" in skill.provenance:
-        days["promoted"] = _day(skill.provenance["promoted"]) or known.get("promoted") or today
-    return [(day, what) for what, day in days.items()]
+    events = {"created": next(filter(None, days), today)}
+    for one, day in zip(versions, days, strict=True):
+        run = one.provenance.get("promoted-from", "")
+        if _RUN.fullmatch(run):
+            events.setdefault(f"promoted from run {run}", day or today)
+    return [(known.get(what, day), what) for what, day in events.items()]
 
 
 def _recorded(lines: Sequence[str]) -> list[tuple[date, str]]:

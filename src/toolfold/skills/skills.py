@@ -17,6 +17,7 @@ import asyncio
 import hashlib
 import re
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -27,7 +28,7 @@ from toolfold.catalog.entries import Entry
 from toolfold.catalog.skill_entries import SkillBody, SkillEntries, skill_entry
 from toolfold.config.settings import Settings
 from toolfold.errors import SkillError, ToolfoldError
-from toolfold.guards.context import LOCAL_CALLER, RunContext
+from toolfold.guards.context import LOCAL_CALLER, RunContext, RunNotes
 from toolfold.guards.events import RunError, RunResult
 from toolfold.skills import examples
 from toolfold.skills.draft import Draft, checked
@@ -64,6 +65,7 @@ class Skills:
 
     def __init__(self, settings: Settings, workshop: Workshop) -> None:
         self._settings = settings.skills
+        self._graph = settings.logseq.graph
         self._root = settings.data_dir / "skills"
         self._workshop = workshop
         self._stores: dict[Path, SkillStore] = {}
@@ -133,9 +135,7 @@ class Skills:
         if record.digest not in self._entries:
             if len(self._entries) > 50_000:
                 self._entries.clear()
-            function = record.function
-            body = SkillBody(function.signature, function.doc, function.input_schema) if function else SkillBody()
-            self._entries[record.digest] = skill_entry(record.module, record.description, record.tags, body)
+            self._entries[record.digest] = search_entry(record)
         return self._entries[record.digest]
 
     # Import
@@ -199,24 +199,38 @@ class Skills:
 
     # Saving
 
-    async def save(self, run: RunContext, draft: Draft) -> Saved:
-        """Check a program's skill, review it, try its examples, and keep it. SkillError with the reason if not."""
+    async def save(
+        self,
+        run: RunContext,
+        draft: Draft,
+        scope: Scope = "user",
+        *,
+        approved: bool = False,
+        provenance: Mapping[str, str] | None = None,
+    ) -> Saved:
+        """Check a skill, review it, try its examples, and keep it. SkillError with the reason if it is not kept.
+
+        `approved`: a person saves it. `provenance` is of the run, unless it comes from elsewhere.
+        """
         if run.read_only:
             raise SkillError("the examples of a skill cannot save skills")
-        provenance = {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "author": run.caller,
-            "session": run.session or "",
-            "run": run.id,
-        }
+        origin = (
+            {"author": run.caller, "session": run.session or "", "run": run.id} if provenance is None else provenance
+        )
+        provenance = {"created": datetime.now(UTC).isoformat(timespec="seconds"), **origin}
         try:
             skill, function = await asyncio.to_thread(self._checked, run.caller, draft)
             skill = replace(skill, provenance={key: value for key, value in provenance.items() if value})
-            store = self.store("user", run.caller)
+            store = self.store(scope, run.caller)
             same = await asyncio.to_thread(store.find, skill.name)
             if same is None or same.digest != skill.digest:
                 await self._review(run, skill, function)
-            return await asyncio.to_thread(store.save, skill, pending=self._settings.approval)
+            saved = await asyncio.to_thread(store.save, skill, pending=self._settings.approval and not approved)
+            if self._graph is not None and (scope, run.caller) == ("user", LOCAL_CALLER) and not saved.is_pending:
+                from toolfold.skills.logseq import follow
+
+                await asyncio.to_thread(follow, self._graph, store, skill.name)
+            return saved
         except SkillError as error:
             raise SkillError(
                 f"The skill {draft.name[:80]!r} was not saved: {error.message}.", hint=error.hint
@@ -230,7 +244,7 @@ class Skills:
         return checked(draft, dependencies, lambda module: self._workshop.taken(module, caller))
 
     async def _review(self, run: RunContext, skill: Skill, function: Function) -> None:
-        refused = await self._workshop.refusal(skill.source, run)
+        refused = await self._workshop.refusal(skill.source, replace(run, notes=RunNotes()))
         if refused is not None:
             raise SkillError((refused.text or refused.message).removeprefix("Nothing was run.").strip().rstrip("."))
         if not function.has_examples:
@@ -248,6 +262,13 @@ class Skills:
                 f"its example fails: {str(result.value[0])[:1000].rstrip('.')}",
                 hint="Examples may only call read-only tools; `# doctest: +SKIP` after one leaves it out.",
             )
+
+
+def search_entry(record: Record) -> Entry:
+    """A skill as search sees it."""
+    function = record.function
+    body = SkillBody(function.signature, function.doc, function.input_schema) if function is not None else SkillBody()
+    return skill_entry(record.module, record.description, record.tags, body)
 
 
 def scope_folder(root: Path, project: Path | None, scope: Scope, caller: str = LOCAL_CALLER) -> Path:

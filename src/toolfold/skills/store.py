@@ -220,10 +220,7 @@ class SkillStore:
         aside = parent / f"{TEMPORARY}{secrets.token_hex(8)}"
         try:
             shutil.copytree(self.root / skill.name, aside / skill.name, copy_function=_link)
-            sync_folder(aside / skill.name)
-            sync_folder(aside)
             aside.rename(parent / str(version))
-            sync_folder(parent)
         except OSError as error:
             raise SkillError(f"cannot keep the old version of {skill.name!r}: {error.strerror or error}") from None
         finally:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _QUOTED = 300
+_FORBIDDEN = "refused the account that is signed in with HTTP 403: it may not have the rights."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,9 @@ class Authorization:
                     if challenge is not None:
                         outer.give_up(challenge)
                 if response.status_code < 400:
-                    outer.accepted()
+                    outer.problem = outer.challenge = None
+                elif response.status_code == 403 and challenge is None and "authorization" in request.headers:
+                    outer.problem = AuthProblem(_FORBIDDEN, needs_person=False)
 
         return Auth()
 
@@ -123,10 +126,7 @@ class Authorization:
             what = f"refused a new token with HTTP {challenge.status}{_scopes(challenge)}"
             self._fail(AuthProblem(f"the server {what}. Check `oauth.client_id` and `oauth.scopes`.", False), challenge)
         else:
-            self._needs_person(challenge, self._record())
-
-    def accepted(self) -> None:
-        self.problem = self.challenge = None
+            self._needs_person(challenge, self._record(), save=False)
 
     # Changing the record
 
@@ -154,6 +154,7 @@ class Authorization:
     async def _refresh(self, record: Record) -> bool:
         from toolfold.upstream.auth.flow import AuthError, Flow
 
+        self.problem = None
         try:
             await Flow(self.config, record).refresh()
         except AuthError as error:
@@ -179,8 +180,10 @@ class Authorization:
             await Flow(self.config, record).obtain(challenge)
         except AuthError as error:
             said = self._log.quoted(str(error), _QUOTED)
-            self._log.note(f"no token for the client credentials: {said}")
-            self._fail(AuthProblem(f"its client credentials got no token: {said}.", needs_person=False), challenge)
+            self._log.note(f"signing in with client credentials failed: {said}")
+            self._fail(
+                AuthProblem(f"signing in with client credentials failed: {said}.", needs_person=False), challenge
+            )
             return False
         # A refresh token is of no use: the credentials themselves bring the next token.
         if record.tokens is not None:
@@ -188,7 +191,7 @@ class Authorization:
         self._save(record)
         return True
 
-    def _needs_person(self, challenge: Challenge, record: Record) -> None:
+    def _needs_person(self, challenge: Challenge, record: Record, *, save: bool = True) -> None:
         if self.problem is not None and not self.problem.needs_person:
             return  # the sign-in may still be good
         hint = ""
@@ -202,9 +205,7 @@ class Authorization:
         else:
             text = f"{self._log.redactor.address} answered with HTTP {challenge.status}: authorization is needed."
             hint = f"If it has a sign-in, {command}; else add an `Authorization` header to this server."
-        if challenge.status == 401 and record.tokens:
-            record.tokens, record.expires_at, record.ended = None, None, True
-        if record.challenge != challenge and (challenge.names_oauth or record.ended):
+        if save and record.challenge != challenge and (challenge.names_oauth or record.ended):
             record.challenge = challenge
             self._save(record)
         self._fail(AuthProblem(text, hint=hint), challenge)

@@ -100,6 +100,8 @@ class Flow:
         if challenge.step_up and self.record.access_token:
             # Without its refresh token: the SDK asks for the scopes of this one and the new ones together.
             held = OAuthToken(access_token=self.record.access_token, scope=self.record.scope or None)
+        if not self._suffices(challenge):
+            self.record.client = None
         provider = self._provider(held)
         self.record.tokens = None
         await self._drive(provider, challenge)
@@ -107,6 +109,12 @@ class Flow:
             raise AuthError("the authorization server gave no token")
         self.record.challenge = None
         self.record.ended = False
+
+    def _suffices(self, challenge: Challenge) -> bool:
+        """Whether the client was registered for the scopes that are wanted; if not, it must be registered anew."""
+        registered = str((self.record.client or {}).get("scope") or "").split()
+        wanted = {*self._settings.scopes, *challenge.field("scope").split()}
+        return not registered or wanted.issubset(registered)
 
     async def revoke(self) -> bool:
         """Have the tokens revoked; whether the authorization server did so. Raises AuthError."""
@@ -216,6 +224,9 @@ class Flow:
         if context.protected_resource_metadata is not None:
             record.resource = context.protected_resource_metadata.model_dump(mode="json", exclude_none=True)
         record.issuer = context.auth_server_url or record.issuer
+        if self._settings.client_id:
+            # Tokens belong to the client that they were given to, and only its id is kept here.
+            record.client = {"client_id": self._settings.client_id}
 
     def _refusal(self, challenge: Challenge, request: httpx2.Request) -> httpx2.Response:
         """The server's refusal as the SDK reads it. Scopes that are configured take the place of those asked for."""
@@ -352,9 +363,7 @@ def _signer(client_id: str, key: str, algorithm: str) -> Callable[[str], Awaitab
             )
             return await signed.create_assertion_provider()(audience)
         except Exception:  # of two libraries, for keys that are none, and for algorithms that do not fit
-            raise AuthError(
-                "`oauth.private_key` cannot be used to sign (it must be a private key in PEM form)"
-            ) from None
+            raise AuthError("`oauth.private_key` is no private key in PEM form, or not for this algorithm") from None
 
     return sign
 

@@ -66,9 +66,7 @@ class Login:
                         break
                 except OSError as error:
                     if redirect_uri == _ANY_PORT or self.config.oauth.redirect_uri:
-                        raise AuthError(
-                            f"the answer cannot be listened for at {redirect_uri}: {error.strerror}"
-                        ) from None
+                        raise AuthError(f"cannot listen for the answer at {redirect_uri}: {error.strerror}") from None
         except AuthError as error:
             raise self._failure(error) from None
         self._log.redactor.also(record.secrets)

@@ -38,8 +38,10 @@ class Skills(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         # This is how an import hands over a module.
-        if isinstance(value, ModuleType) and callable(vars(value).get(name)):
+        if isinstance(value, ModuleType) and callable(function := vars(value).get(name)):
             value.__class__ = _Skill
+            value.__doc__ = value.__doc__ or function.__doc__
+            vars(value)["__wrapped__"] = function  # what `inspect.signature` looks at
         super().__setattr__(name, value)
 
 
