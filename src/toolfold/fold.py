@@ -268,29 +268,24 @@ class Toolfold:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
-            if run.session is not None:
-                run.notes.code = code
-                if (private := run.privacy) is not None:
-                    is_small = len(code) < 4096
-                    run.notes.code = await private.work(lambda: str(private.tokenise(code)), is_small=is_small)
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result
 
     def _transcribe(self, run: RunContext, result: RunResult | None) -> None:
-        if run.notes.code and self._sessions is not None and self._sessions.done():
-            self._sessions.result().transcribe(run, result)
+        if run.notes.code and (sessions := self._live_sessions()) is not None:
+            sessions.transcribe(run, result)
 
     @property
     def sessions(self) -> SessionStore:
         """The sessions on disk: list, look into, export, reset, end and share them, and their files."""
         from toolfold.session.store import SessionStore
 
-        def live() -> Sessions | None:
-            task = self._sessions
-            return task.result() if task is not None and task.done() and task.exception() is None else None
+        return SessionStore(self.settings, self._live_sessions)
 
-        return SessionStore(self.settings, live)
+    def _live_sessions(self) -> Sessions | None:
+        task = self._sessions
+        return task.result() if task is not None and task.done() and task.exception() is None else None
 
     async def stream(
         self, code: str, *, timeout: float | None = None, check: bool | None = None, **options: Unpack[RunOptions]

@@ -204,6 +204,9 @@ class Sessions:
     # Runs in a session
 
     async def _run_in_session(self, code: str, run: RunContext, key: _Key) -> RunResult:
+        run.notes.code = code
+        if (private := run.privacy) is not None:
+            run.notes.code = await private.work(partial(private.tokenise, code), is_small=len(code) < 4096)
         with self._using(key) as session:
             async with run.deadline.enforced(_not_started(run, "an earlier run of the session did not end")):
                 await session.lock.acquire()
