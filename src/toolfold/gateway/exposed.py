@@ -144,7 +144,7 @@ class Exposed:
 
     # Both
 
-    async def _seen(self, ctx: Context, kind: Kind) -> list[Entry]:
+    async def _seen(self, ctx: Context, kind: Kind) -> Sequence[Entry]:
         await self._fold.live.listed_once(timeout=FIRST_LISTING)
         return self._fold.catalog.entries_in(kind, self._fold.scope(caller(ctx)))
 
