@@ -211,6 +211,19 @@ def soak(
         raise SystemExit(1)
 
 
+def crowd(rounds: Annotated[int, typer.Option(help="How often each fold is opened.")] = 2, json: Json = False) -> None:
+    """What thirty servers that start, fail and hang cost a program that needs none of them.
+
+    Example: scripts/bench crowd
+    """
+    from benchmarks import crowd as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-crowd-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder), rounds, progress))
+    _print(figures, "Beside thirty servers", json=json)
+
+
 def _home(data: Path | None) -> Path:
     from toolfold.config.load import load_here
 
@@ -243,7 +256,21 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, audit, sessions, soak):
+    for command in (
+        runs,
+        http,
+        search,
+        retrieval,
+        codegen,
+        sandbox,
+        loop,
+        privacy,
+        guards,
+        audit,
+        sessions,
+        crowd,
+        soak,
+    ):
         app.command(command.__name__)(command)
     app()
 

@@ -16,6 +16,7 @@ from toolfold.errors import SkillError
 from toolfold.skills.folder import Skill
 from toolfold.skills.logseq import LogseqSkillsIntegration, Prefer, SyncReport
 from toolfold.skills.logseq_page import MOVED, PageText, tags_in
+from toolfold.skills.manager import SkillsManager
 from toolfold.skills.store import SkillStore
 
 SKILL = Skill(
@@ -367,6 +368,20 @@ def test_the_graph_says_where_its_files_are(graph: Graph) -> None:
     (graph.folder / "logseq/config.edn").write_text('{:pages-directory "../../x" :file/name-format :legacy}')
     graph.sync()
     assert (graph.folder / "pages/Skills%2Fopen_issues.md").is_file()
+
+
+def test_the_name_in_python_takes_a_manager_of_skills(tmp_path: Path) -> None:
+    import toolfold
+
+    manager = SkillsManager(tmp_path / "skills")
+    manager.save_skill("double", "def double(x: int) -> int:\n    return 2 * x\n", "Twice.", ["maths"])
+    integration = toolfold.LogseqSkillsIntegration(str(tmp_path / "graph"), manager)
+    assert integration.sync_skill("double").created == ["double"]
+    assert "tags:: maths\n" in integration.page_of("double").read_text()
+    with pytest.raises(SkillError, match="no such folder"):
+        integration.sync_skill("nothing")
+    with pytest.raises(SkillError, match="invalid skill name"):
+        integration.sync_skill("../up")
 
 
 def test_one_broken_skill_does_not_hold_up_the_others(graph: Graph) -> None:

@@ -22,14 +22,15 @@ from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.definitions import ToolResult
 from toolfold.errors import FoldClosed, LimitExceeded, UpstreamError
-from toolfold.guards.context import LOCAL_CALLER, Ask, RunContext, RunOptions, check_text, make_context
-from toolfold.guards.events import ApprovalRequest, CallKind, Event, Finished, Question, Reply, RunError, RunResult
+from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext, RunOptions, check_text, make_context
+from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Replied, Reply, RunError, RunResult
 from toolfold.telemetry.uses import Uses
 
 if TYPE_CHECKING:
     from toolfold.catalog.entries import Scope
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
+    from toolfold.guards.events import CallKind
     from toolfold.guards.guard import Guard
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
@@ -156,13 +157,14 @@ class Toolfold:
 
         `caller` is whose sessions these are; `groups` and `context` are what guards and the program may know of it and
         of the run (a user's id, say): `context.user_id` in the program, and in arguments by `context.inject`.
-        `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
+        `timeout` is in seconds from now, whatever is waited for but a person; without it the time that servers take
+        is not counted, up to what one call may take. `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
         check_text(code, "code")
-        seconds = self.settings.sandbox.timeout if timeout is None else timeout
+        deadline = self._deadline(timeout)
         run = await self._context(
-            code, seconds, session=session, caller=caller, groups=groups, context=context, on_event=on_event, ask=ask
+            code, deadline, session=session, caller=caller, groups=groups, context=context, on_event=on_event, ask=ask
         )
         with self._running():
             try:
@@ -194,26 +196,16 @@ class Toolfold:
         target = f"{server}.{name}" if kind == "tool" else f"{kind}:{server}:{name}"
         config = self.settings.servers.get(server)
         usual = config.start_timeout + config.call_timeout if config else self.settings.sandbox.timeout
-        seconds = usual if timeout is None else timeout
-        run = await self._context(target, seconds, direct=True, **options)
-        results: list[ToolResult] = []
-
-        async def work() -> RunResult:
-            async with run.deadline.enforced(f"{target} did not end within {seconds:g} s."):
-                self.catalog.recheck()
-                result, record = await self._direct.call(run, kind, server, name, dict(arguments or {}))
-            results.append(result)
-            return record
-
+        deadline = Deadline(usual if timeout is None else timeout)
+        run = await self._context(target, deadline, direct=True, **options)
         with self._running():
-            await self._chain.recorded(target, run, work)
-            return results[0]
+            return await self._direct.recorded(run, kind, server, name, dict(arguments or {}))
 
     async def _context(
-        self, code: str, seconds: float, *, direct: bool = False, **options: Unpack[RunOptions]
+        self, code: str, deadline: Deadline, *, direct: bool = False, **options: Unpack[RunOptions]
     ) -> RunContext:
         self._check_open()
-        run = make_context(code, seconds, direct=direct, **options)
+        run = make_context(code, deadline, direct=direct, **options)
         owner = self._owner_of(run.session, run.caller) if run.session is not None else None
         privacy = await self._chain.privacy_of(*(owner or (run.caller, run.session)))
         return replace(run, privacy=privacy, session_of=owner)
@@ -233,12 +225,28 @@ class Toolfold:
         finally:
             self._runs.discard(task)
 
+    def _deadline(self, timeout: float | None) -> Deadline:
+        """The clock of a run. By default it leaves time for what one call of a server may take, its start included; a
+        time that somebody has chosen always holds."""
+        sandbox = self.settings.sandbox
+        if timeout is not None:
+            return Deadline(timeout)
+        if "timeout" in sandbox.model_fields_set:
+            return Deadline(sandbox.timeout)
+        longest = (each.start_timeout + each.call_timeout for each in self.settings.servers.values())
+        return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
+
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
+        from toolfold.review.servers import named_servers
+
         if not self.settings.enabled:
             return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
-            await self.live.listed_for_program(code, run.deadline.remaining)
+            if self.catalog.missing:
+                with run.deadline.waiting():
+                    named = named_servers(code, self.catalog.missing)
+                    await self.live.listed_for_program(named, run.deadline.patience)
             refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
@@ -292,7 +300,7 @@ class Toolfold:
         """
         events: asyncio.Queue[Event] = asyncio.Queue()
 
-        async def ask(question: Question) -> Reply:
+        async def ask(question: Question) -> Reply | Replied:
             request = ApprovalRequest(question, asyncio.get_running_loop().create_future())
             events.put_nowait(request)
             return await request.reply

@@ -45,9 +45,11 @@ def resident_mb(pid: int) -> float:
 
 
 def disk_mb(folder: Path) -> float:
-    """What the files below `folder` take, without what a link leads to."""
+    """What the files below `folder` take, without those of programs and long outputs, which are kept."""
     total = 0
     for at, folders, files in os.walk(folder):
+        if "workspace" in folders:
+            folders.remove("workspace")
         for name in (*folders, *files):
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(at, name)).st_blocks * 512  # noqa: PTH118 - os.walk gives strings

@@ -33,8 +33,8 @@ CLIENTS = 4
 DISK_MB = 64
 SETTLING = 90.0
 """Seconds after which what is still there is a leak."""
-GROWTH_MB = {"memory, MB": 60, "disk, MB": 16}
-"""How much more there may be afterwards: sessions that were used keep their files."""
+GROWTH_MB = {"memory, MB": 60, "disk, MB": 5}
+"""How much more there may be afterwards."""
 SAMPLES = 10
 """How often the gateway is looked at on the way. It may be another process each time."""
 OF_A_ZYGOTE = {"processes": 3, "descriptors": 6}

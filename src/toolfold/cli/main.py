@@ -26,7 +26,7 @@ COMMANDS = {
     "trust": "Show what a project's own config files would start, and allow it.",
     "audit": "Read the audit log, and prove that it is whole.",
     "tools": "See and accept changes of tools.",
-    "skills": "See, promote, approve and remove saved functions.",
+    "skills": "See, share, promote, approve and remove saved functions.",
     "token": "Say who may call over HTTP with a token of their own.",
     "policy": "Say what may be called: list, test and write rules.",
     "sessions": "See, export, share and end sessions.",

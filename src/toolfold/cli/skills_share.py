@@ -373,7 +373,7 @@ def _show(place: _Place, offer: Offer, catalog: Catalog, coming: dict[str, str])
     if "made" in skill.provenance:
         note("It was written for other agents: programs can read its text, and import functions of its scripts.")
     note(f"Tools: {', '.join(offer.tools) or 'none'}")
-    note(f"Risk: {risk}", "" if risk.level == "low" else "yellow")
+    note(f"Risk: {str(risk).replace(' risk', '', 1)}", "" if risk.level == "low" else "yellow")
     outside = [name for name in risk.imports if name not in sys.stdlib_module_names]
     if outside:
         note(f"It imports packages that `sandbox.packages` must name: {', '.join(outside)}", "yellow")

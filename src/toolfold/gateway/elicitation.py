@@ -8,6 +8,7 @@ import mcp_types as types
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolfold.guards.events import Replied
+from toolfold.schema.forms import InvalidValueError
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -33,6 +34,8 @@ def is_modern(ctx: ServerRequestContext[Any]) -> bool:
 
 
 def form(question: Question) -> types.ElicitRequestFormParams:
+    if question.form is not None:
+        return types.ElicitRequestFormParams(message=question.text, requested_schema=question.form.schema)
     answer = {
         "type": "string",
         "title": "Allow this?" if question.waiting == 1 else f"Allow these {question.waiting} calls?",
@@ -49,5 +52,10 @@ def replied(question: Question, response: Any) -> Replied:
         return _INVALID
     if response.action != "accept":
         return _DECLINED
+    if question.form is not None:
+        try:
+            return Replied("once", _CHANNEL, values=question.form.check(response.content or {}))
+        except InvalidValueError:
+            return _INVALID
     answer = (response.content or {}).get("answer")
     return next((Replied(reply, _CHANNEL) for reply in question.replies if reply == answer), _INVALID)

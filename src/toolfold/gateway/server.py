@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
     from toolfold.gateway.changes import Changes
+    from toolfold.gateway.roots import ClientRoots
     from toolfold.gateway.runs import AskLocally, Work
 
 FRESH = "new"
@@ -47,13 +48,15 @@ def make_server(
     mode: Mode | None = None,
     default_session: str | None = None,
     ask_locally: AskLocally | None = None,
+    roots: ClientRoots | None = None,
     changes: Changes | None = None,
 ) -> Server[Any]:
     """The gateway's protocol side. The programs that it runs end with the fold at the latest.
 
     `mode` is which tools are offered, by default what the settings say. `default_session` serves runs that name none
     (stdio: one client, one session). `ask_locally` puts a question to the person at this machine, for clients that
-    cannot be asked themselves. `changes` are announced where a list can change; by default there are none.
+    cannot be asked themselves. `roots` is told about the one client of stdio. `changes` are announced where a list can
+    change; by default there are none.
     """
     mode = mode or fold.settings.mode
     own = [types.Tool.model_validate(tool) for tool in offered_tools(read_only=only_reads(fold.settings))]
@@ -77,6 +80,8 @@ def make_server(
         ctx: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
         arguments = params.arguments or {}
+        if roots is not None:
+            roots.seen(ctx)
         try:
             if mode != "direct":
                 if params.name == "search_tools":

@@ -23,6 +23,7 @@ from mcp.shared.message import SessionMessage
 
 from toolfold.gateway.changes import Changes
 from toolfold.gateway.greeting import Greeting
+from toolfold.gateway.roots import ClientRoots
 from toolfold.gateway.server import make_server
 from toolfold.upstream.messages import Lines, MessageTooLongError
 
@@ -50,8 +51,10 @@ async def serve_stdio(
 
     `greeting` holds what was read, and answered, before this began. `ask_locally` is for clients that show no forms.
     """
+    fold.fleet.roots = roots = ClientRoots()
+    changes = Changes(fold)
     server = make_server(
-        fold, mode=mode, default_session=_own_session(), ask_locally=ask_locally, changes=Changes(fold)
+        fold, mode=mode, default_session=_own_session(), ask_locally=ask_locally, roots=roots, changes=changes
     )
     async with standard_streams(greeting or Greeting()) as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())

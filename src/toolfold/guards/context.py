@@ -30,15 +30,21 @@ _log = logging.getLogger("toolfold")
 
 
 class Deadline:
-    """A run's time limit. It starts when the run is asked for, stands still while paused, and always fires."""
+    """A run's time limit. It starts when the run is asked for, stands still while paused, and always fires.
 
-    def __init__(self, seconds: float, *, longest_pause: float = LONGEST_PAUSE) -> None:
+    `waits`: seconds for which it also stands still, in total, while servers are waited for. They have limits of their
+    own.
+    """
+
+    def __init__(self, seconds: float, *, waits: float = 0.0, longest_pause: float = LONGEST_PAUSE) -> None:
         if isinstance(seconds, bool) or not seconds > 0 or seconds == float("inf"):
             raise InvalidRequest(f"A timeout must be a positive number of seconds, not {seconds!r}.")
         self.seconds = seconds
         self._left = seconds
         self._pause_left = longest_pause
         self._pauses = 0
+        self._wait_left = waits
+        self._waits = 0
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
         self._timers: set[asyncio.Timeout] = set()
@@ -48,6 +54,11 @@ class Deadline:
         """Seconds until it fires unless it is paused again; never negative."""
         self._count()
         return max(0.0, self._left)
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which servers may be waited for now."""
+        return self.remaining + self._wait_left
 
     @property
     def is_paused(self) -> bool:
@@ -65,6 +76,22 @@ class Deadline:
         finally:
             self._count()
             self._pauses -= 1
+            self._reschedule()
+
+    @contextlib.contextmanager
+    def waiting(self) -> Generator[None]:
+        """Stop the clock, as far as it may wait for servers. Waits may overlap."""
+        if self._wait_left <= 0:
+            yield
+            return
+        self._count()
+        self._waits += 1
+        self._reschedule()
+        try:
+            yield
+        finally:
+            self._count()
+            self._waits -= 1
             self._reschedule()
 
     @contextlib.asynccontextmanager
@@ -91,11 +118,16 @@ class Deadline:
             paused = min(passed, self._pause_left)
             self._pause_left -= paused
             passed -= paused
+        if self._waits:
+            waited = min(passed, self._wait_left)
+            self._wait_left -= waited
+            passed -= waited
         self._left -= passed
 
     def _when(self) -> float:
         self._count()
-        return self._loop.time() + self._left + (self._pause_left if self._pauses else 0.0)
+        still = (self._pause_left if self._pauses else 0.0) + (self._wait_left if self._waits else 0.0)
+        return self._loop.time() + self._left + still
 
     def _reschedule(self) -> None:
         when = self._when()
@@ -199,8 +231,8 @@ class RunOptions(TypedDict, total=False):
     ask: Ask | None
 
 
-def make_context(code: str, seconds: float, *, direct: bool = False, **options: Unpack[RunOptions]) -> RunContext:
-    """The context of one run that begins now. Raises InvalidRequest for what is not text and has to be."""
+def make_context(code: str, deadline: Deadline, *, direct: bool = False, **options: Unpack[RunOptions]) -> RunContext:
+    """The context of one run. Raises InvalidRequest for what is not text and has to be."""
     caller, session, values = options.get("caller", LOCAL_CALLER), options.get("session"), options.get("context") or {}
     check_text(caller, "caller")
     if session is not None:
@@ -211,7 +243,7 @@ def make_context(code: str, seconds: float, *, direct: bool = False, **options: 
     return RunContext(
         caller,
         session,
-        Deadline(seconds),
+        deadline,
         language="direct" if direct else "python",
         groups=frozenset(options.get("groups", ())),
         values=values,

@@ -243,17 +243,32 @@ class Bridge:
         return self._world.validators.check_result(tool, structured)
 
     async def _upstream(self, call: guard.Call) -> ToolResult:
+        with self._run.deadline.waiting():
+            if not self._world.fleet.is_ready(call.server):
+                await self._world.fleet.ready(call.server)
+            call.notes.sent = True
+            return await self._send(call)
+
+    async def _send(self, call: guard.Call) -> ToolResult:
         fleet = self._world.fleet
+        person = self._world.chain.person(call)
         match call.kind:
             case "resource":
-                return ToolResult(parts=await fleet.read_resource(call.server, call.name))
+                return ToolResult(parts=await fleet.read_resource(call.server, call.name, person=person))
             case "prompt":
-                messages = await fleet.get_prompt(call.server, call.name, call.arguments)
+                messages = await fleet.get_prompt(call.server, call.name, call.arguments, person=person)
                 return ToolResult(structured=messages, has_structured=True)
             case "tool":
                 # Asked for only where the run has a listener: each report is a message that both sides have to handle.
                 on_progress = partial(self._progressed, call) if self._run.on_event is not None else None
-                result = await fleet.call(call.server, call.name, call.arguments, on_progress=on_progress)
+                result = await fleet.call(
+                    call.server,
+                    call.name,
+                    call.arguments,
+                    on_progress=on_progress,
+                    person=person,
+                    task=call.tool is not None and call.tool.task,
+                )
                 self._world.catalog.roster.used(call.server)
                 self._world.uses.add(call.server, call.name)
                 return result

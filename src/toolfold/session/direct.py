@@ -42,7 +42,23 @@ class DirectCalls:
         self._homes = homes
         self._home_of = home_of
 
-    async def call(
+    async def recorded(
+        self, run: RunContext, kind: CallKind, server: str, name: str, arguments: dict[str, Any]
+    ) -> ToolResult:
+        """Make the call as a run of its own, which is recorded and in time. Raises what refuses it or goes wrong."""
+        results: list[ToolResult] = []
+
+        async def work() -> RunResult:
+            async with run.deadline.enforced(f"{run.code} did not end within {run.deadline.seconds:g} s."):
+                self._world.catalog.catalog.recheck()
+                result, record = await self._call(run, kind, server, name, arguments)
+            results.append(result)
+            return record
+
+        await self._world.chain.recorded(run.code, run, work)
+        return results[0]
+
+    async def _call(
         self, run: RunContext, kind: CallKind, server: str, name: str, arguments: dict[str, Any]
     ) -> tuple[ToolResult, RunResult]:
         """The result, and the run that it was as the records have it."""

@@ -24,6 +24,7 @@ from toolfold.skills.contained import ContainedFolder
 from toolfold.skills.folder import Skill
 from toolfold.skills.index import Use, record_of
 from toolfold.skills.logseq_page import PageText, tags_in, tags_text
+from toolfold.skills.manager import SkillsManager
 from toolfold.skills.names import folder_name
 from toolfold.skills.needs import needs_of
 from toolfold.skills.store import SkillStore
@@ -63,10 +64,15 @@ class LogseqSkillsIntegration:
     """
 
     def __init__(
-        self, graph_dir: str | Path, skills: SkillStore | str | Path | None = None, *, prefer: Prefer = ""
+        self,
+        graph_dir: str | Path,
+        skills: SkillsManager | SkillStore | str | Path | None = None,
+        *,
+        prefer: Prefer = "",
     ) -> None:
         self.graph = Path(graph_dir).expanduser().absolute()
-        self._store = skills if isinstance(skills, SkillStore) else SkillStore(_skills_folder(skills))
+        store = skills.store if isinstance(skills, SkillsManager) else skills
+        self._store = store if isinstance(store, SkillStore) else SkillStore(_skills_folder(store))
         self._prefer: Prefer = prefer
         try:
             self.graph.mkdir(exist_ok=True)

@@ -226,7 +226,7 @@ class Skills:
             if same is None or same.digest != skill.digest:
                 await self._review(run, skill, function)
             saved = await asyncio.to_thread(store.save, skill, pending=self._settings.approval and not approved)
-            if self._graph is not None and run.caller == LOCAL_CALLER and not saved.is_pending:
+            if self._graph is not None and (scope, run.caller) == ("user", LOCAL_CALLER) and not saved.is_pending:
                 from toolfold.skills.logseq import follow
 
                 await asyncio.to_thread(follow, self._graph, store, skill.name)
