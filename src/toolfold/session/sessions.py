@@ -215,7 +215,6 @@ class Sessions:
 
     @contextlib.contextmanager
     def _used(self, key: _Key) -> Generator[_Session]:
-        """The session, which is in use meanwhile."""
         session = self._sessions.setdefault(key, _Session(key))
         session.runs += 1
         try:
