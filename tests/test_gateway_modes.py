@@ -153,6 +153,21 @@ async def test_a_long_result_becomes_a_preview_and_a_file_that_a_program_can_rea
 
 
 @pytest.mark.parametrize("era", ERAS)
+async def test_without_programs_a_long_result_is_read_as_a_resource_by_its_caller_alone(
+    served: Served, era: str
+) -> None:
+    async with served.client("ada", era) as client, served.client("dora", era) as other:
+        result: Any = await client.call_tool("shelf__text", {"size": 100_000})
+        link = result.content[-1]
+        assert f"all of it: resource {link.uri}" in text(result)
+        whole: Any = await client.read_resource(link.uri)
+        assert whole.contents[0].text == "x" * 100_000
+        for foreign in (link.uri, link.uri.replace("outputs/", "outputs/../")):
+            with pytest.raises(MCPError, match="Unknown resource"):
+                await other.read_resource(foreign)
+
+
+@pytest.mark.parametrize("era", ERAS)
 async def test_a_direct_call_that_needs_a_person_is_asked_for(served: Served, era: str) -> None:
     asked: list[str] = []
 

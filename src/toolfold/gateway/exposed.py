@@ -1,11 +1,15 @@
 """Prompts and resources of the servers, offered to clients where the settings say so (`expose`).
 
+Where programs do not run, what was cut of a long result is a resource as well: `toolfold:///run-1a2b3c4d/outputs/…`.
+
 A prompt is called `server__prompt`, as tools are. A resource's URI stands behind its server: `toolfold://docs/file:///a`,
 so that templates can be filled in as they are.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     Context = ServerRequestContext[Any]
 
 _SCHEME = "toolfold://"
+_OUTPUT = re.compile(r"(run-[0-9a-f]{8})/(outputs/[0-9a-f]{6}-\d+\.txt)")
+_KEPT = re.compile(r"all of it, in session '(run-[0-9a-f]{8})': workspace/(outputs/[0-9a-f]{6}-\d+\.txt)")
 
 
 def gateway_uri(server: str, uri: str) -> str:
@@ -38,9 +44,20 @@ def gateway_uri(server: str, uri: str) -> str:
     return f"{_SCHEME}{quote(server, safe='')}/{uri}"
 
 
+def with_output_link(result: types.CallToolResult) -> types.CallToolResult:
+    """A result that was cut names the resource with all of it, in place of a session that no program can run in."""
+    first = result.content[0] if result.content else None
+    if isinstance(first, types.TextContent) and (found := _KEPT.search(first.text)):
+        uri = f"{_SCHEME}/{found[1]}/{found[2]}"
+        first.text = f"{first.text[: found.start()]}all of it: resource {uri}{first.text[found.end() :]}"
+        result.content.append(types.ResourceLink(uri=uri, name="the whole result", mime_type="text/plain"))
+    return result
+
+
 class Exposed:
-    def __init__(self, fold: Toolfold, runs: Runs, session: str) -> None:
-        """`session` is the one that the calls belong to."""
+    def __init__(self, fold: Toolfold, runs: Runs, session: str, *, outputs: bool = False) -> None:
+        """`session` is the one that the calls belong to. `outputs` is whether long results are read as resources."""
+        self._outputs = outputs
         self._fold = fold
         self._runs = runs
         self._session = session
@@ -50,7 +67,7 @@ class Exposed:
         found: dict[str, Any] = {}
         if "prompts" in self._fold.settings.expose:
             found |= {"on_list_prompts": self.list_prompts, "on_get_prompt": self.get_prompt}
-        if "resources" in self._fold.settings.expose:
+        if "resources" in self._fold.settings.expose or self._outputs:
             found |= {
                 "on_list_resources": self.list_resources,
                 "on_list_resource_templates": self.list_templates,
@@ -111,6 +128,9 @@ class Exposed:
     async def read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult | types.InputRequiredResult:
+        if self._outputs and (output := _OUTPUT.fullmatch(str(params.uri).removeprefix(f"{_SCHEME}/"))):
+            text = await self._output(caller(ctx), *output.groups())
+            return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=text)])
         server, uri = self._split(str(params.uri))
         result = await self._called(ctx, params, partial(self._fold.call, server, uri, kind="resource"))
         if isinstance(result, types.InputRequiredResult):
@@ -129,7 +149,16 @@ class Exposed:
                 )
         return types.ReadResourceResult(contents=contents)
 
+    async def _output(self, owner: str, session: str, path: str) -> str:
+        try:
+            data = await asyncio.to_thread(lambda: self._fold.sessions.files(session, caller=owner).read(path))
+        except ToolfoldError as error:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {error}") from None
+        return data.decode("utf-8", "replace")
+
     async def _resources(self, ctx: Context, *, templates: bool) -> dict[str, Entry]:
+        if "resources" not in self._fold.settings.expose:
+            return {}
         found = await self._seen(ctx, "resource")
         return {gateway_uri(one.server, one.uri): one for one in found if one.resource().template == templates}
 
@@ -138,13 +167,14 @@ class Exposed:
         host, _, uri = written.removeprefix(_SCHEME).partition("/")
         name = unquote(host)
         servers = [each for each in self._fold.settings.servers if each.casefold() == name.casefold()]
-        if not written.startswith(_SCHEME) or not uri or not servers:
+        hidden = "resources" not in self._fold.settings.expose
+        if hidden or not written.startswith(_SCHEME) or not uri or not servers:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {written[:200]!r}.")
         return name if name in servers else servers[0], uri
 
     # Both
 
-    async def _seen(self, ctx: Context, kind: Kind) -> list[Entry]:
+    async def _seen(self, ctx: Context, kind: Kind) -> Sequence[Entry]:
         await self._fold.live.listed_once(timeout=FIRST_LISTING)
         return self._fold.catalog.entries_in(kind, self._fold.scope(caller(ctx)))
 

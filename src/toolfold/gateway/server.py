@@ -16,7 +16,7 @@ from toolfold import __version__
 from toolfold.definitions import OWN_NAME, ToolResult
 from toolfold.errors import ToolfoldError
 from toolfold.gateway.changes import AnnouncingServer
-from toolfold.gateway.exposed import Exposed, gateway_uri
+from toolfold.gateway.exposed import Exposed, gateway_uri, with_output_link
 from toolfold.gateway.offers import Offers
 from toolfold.gateway.results import call_result
 from toolfold.gateway.runs import Runs, caller
@@ -48,8 +48,8 @@ def make_server(
     mode: Mode | None = None,
     default_session: str | None = None,
     ask_locally: AskLocally | None = None,
-    changes: Changes | None = None,
     roots: ClientRoots | None = None,
+    changes: Changes | None = None,
 ) -> Server[Any]:
     """The gateway's protocol side. The programs that it runs end with the fold at the latest.
 
@@ -64,7 +64,7 @@ def make_server(
     offers = Offers(fold, mode) if mode != "code" else None
     # Where programs can run, they find what is too long in the connection's session.
     session_of_calls = default_session if default_session is not None and mode != "direct" else CALLS
-    exposed = Exposed(fold, runs, session_of_calls)
+    exposed = Exposed(fold, runs, session_of_calls, outputs=mode == "direct")
 
     async def list_tools(
         ctx: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -112,7 +112,8 @@ def make_server(
                 return ended
             case ToolResult():
                 link = partial(gateway_uri, server) if "resources" in fold.settings.expose else str
-                return call_result(ended, ctx.protocol_version, link)
+                shown = call_result(ended, ctx.protocol_version, link)
+                return with_output_link(shown) if mode == "direct" else shown
             case _:
                 shown = _text(ended.text, error=not ended.success)
                 for image in ended.images:
