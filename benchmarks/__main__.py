@@ -174,6 +174,20 @@ def guards(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> Non
     _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Guards, per call", json=json)
 
 
+def skills(shared: Shared, rounds: Rounds = 30, json: Json = False) -> None:
+    """What it costs to save a skill (at most 50 ms), to import one (at most 5 ms), and to search among 5,000.
+
+    Example: scripts/bench skills --shared ../shared
+    """
+    from benchmarks import skills as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-skills-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder, "fold"), rounds, progress))
+        figures += bench.measure_search(shared, Path(folder, "search"), progress)
+    _print(figures, "Skills", json=json)
+
+
 def soak(
     count: Annotated[int, typer.Option("--runs", min=1, help="How many programs to run.")] = 10_000, json: Json = False
 ) -> None:
@@ -230,7 +244,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, audit, soak):
+    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, audit, skills, soak):
         app.command(command.__name__)(command)
     app()
 
