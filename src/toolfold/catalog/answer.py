@@ -185,6 +185,8 @@ class Hit:
         if detail != "name_only":
             row["description"] = self.description if detail == "full" else self.summary
             row["import"] = self.import_
+            if self.kind == "skill":
+                row["signature"] = self.signature
         if detail == "full":
             row["signature"] = self.signature
             row["input_schema"] = self.input_schema
