@@ -28,7 +28,7 @@ async def test_the_programs_run_one_after_the_other(runtime_dir: Path) -> None:
     assert "only" not in outputs[1]
     assert outputs[2:] == [
         "['a', 'b'] 3\n",
-        "from skills import top_words | top_words(text: str, most: int = 3) -> list[str]\n",
+        "from skills import top_words | top_words(text: str, most: int=3) -> list[str]\n",
     ]
 
 
