@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from toolfold.guards.guard import Call, Guard, Proceed
     from toolfold.skills.logseq import LogseqSkillsIntegration
+    from toolfold.skills.manager import SkillsManager
 
 __version__ = "0.1.0"
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "RunError",
     "RunResult",
     "Settings",
+    "SkillsManager",
     "ToolCall",
     "ToolResult",
     "Toolfold",
@@ -74,6 +76,7 @@ _HOMES = {
     ],
     "toolfold.guards.guard": ["Call", "Guard", "Proceed"],
     "toolfold.skills.logseq": ["LogseqSkillsIntegration"],
+    "toolfold.skills.manager": ["SkillsManager"],
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
