@@ -188,6 +188,19 @@ def skills(shared: Shared, rounds: Rounds = 30, json: Json = False) -> None:
     _print(figures, "Skills", json=json)
 
 
+def sessions(rounds: Rounds = 20, json: Json = False) -> None:
+    """How long a session that was put away takes to come back, what keeping a value costs, and 300 live sessions.
+
+    Example: scripts/bench sessions
+    """
+    from benchmarks import sessions as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-sessions-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder), rounds, progress))
+    _print(figures, "Sessions", json=json)
+
+
 def soak(
     count: Annotated[int, typer.Option("--runs", min=1, help="How many programs to run.")] = 10_000, json: Json = False
 ) -> None:
@@ -210,6 +223,19 @@ def soak(
         bench.show(result, stdout())
     if not result.clean:
         raise SystemExit(1)
+
+
+def crowd(rounds: Annotated[int, typer.Option(help="How often each fold is opened.")] = 2, json: Json = False) -> None:
+    """What thirty servers that start, fail and hang cost a program that needs none of them.
+
+    Example: scripts/bench crowd
+    """
+    from benchmarks import crowd as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-crowd-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder), rounds, progress))
+    _print(figures, "Beside thirty servers", json=json)
 
 
 def _home(data: Path | None) -> Path:
@@ -244,7 +270,22 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for command in (runs, http, search, retrieval, codegen, sandbox, loop, privacy, guards, audit, skills, soak):
+    for command in (
+        runs,
+        http,
+        search,
+        retrieval,
+        codegen,
+        sandbox,
+        loop,
+        privacy,
+        guards,
+        audit,
+        sessions,
+        skills,
+        crowd,
+        soak,
+    ):
         app.command(command.__name__)(command)
     app()
 

@@ -30,8 +30,8 @@ _TURNS = 3
 _CPU_RUNS = 40
 _IDLE = 32
 """Idle sandboxes whose memory is taken together: what they share is shared among so many."""
-_MANY = 300
-_MANY_MEGABYTES = 1500.0
+MANY = 300
+MANY_MEGABYTES = 1500.0
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ async def measure(data_dir: Path, folder: Path, rounds: int, progress: Callable[
             ours, other = await _in_turns(work, cloned, alone)
             if ours is not None and other is not None:
                 figures.append(Figure(f"cloned: {what}", ours, other, "one bwrap each", unit=unit, budget=budget))
-    progress(f"{_MANY} live sessions")
-    megabytes = await _many_sessions(folder / "many")
-    title = f"cloned: {_MANY} live sessions with their gateway"
-    return [*figures, Figure(title, megabytes, _MANY_MEGABYTES, "the budget", unit="MB", budget=1.0)]
+    progress(f"{MANY} live sessions")
+    megabytes = await many_sessions(folder / "many")
+    title = f"cloned: {MANY} live sessions with their gateway"
+    return [*figures, Figure(title, megabytes, MANY_MEGABYTES, "the budget", unit="MB", budget=1.0)]
 
 
 async def _proved(opener: Opener, data_dir: Path, progress: Callable[[str], None]) -> Backend:
@@ -204,14 +204,14 @@ async def _memory(kind: Kind) -> float:
         return total / _IDLE
 
 
-async def _many_sessions(data_dir: Path) -> float:
+async def many_sessions(data_dir: Path) -> float:
     """Megabytes of this process and everything below it, while so many sessions have answered and keep a variable."""
-    config: dict[str, Any] = {"servers": {}, "session_limit": _MANY}
+    config: dict[str, Any] = {"servers": {}, "session_limit": MANY}
     async with Toolfold.open(config, data_dir=data_dir) as fold:
-        for number in range(_MANY):
+        for number in range(MANY):
             await fold.run(f"kept = {number}", session=f"session-{number}")
-        results = [await fold.run("kept", session=f"session-{number}") for number in range(_MANY)]
-        if [result.value for result in results] != [*range(_MANY)]:
+        results = [await fold.run("kept", session=f"session-{number}") for number in range(MANY)]
+        if [result.value for result in results] != [*range(MANY)]:
             raise SandboxUnavailable("a session of many lost its variable.")
         return proportional(os.getpid()) + sum(proportional(pid) for pid in descendants())
 

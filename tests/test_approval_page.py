@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -15,6 +16,7 @@ import pytest
 
 from toolfold.gateway.approval_page import FOLDER, ApprovalPage
 from toolfold.guards.events import Question, Replied
+from toolfold.schema.forms import read_form, url_form
 
 pytestmark = pytest.mark.anyio
 
@@ -107,7 +109,7 @@ async def test_a_button_is_the_answer_and_the_link_works_once(
     asked: Asked, http: httpx2.AsyncClient, answer: str
 ) -> None:
     assert await press(http, asked, answer) == 200
-    assert await asked.reply() == (answer, "page")
+    assert (await asked.reply())[:2] == (answer, "page")
     assert await press(http, asked, "run") == 410
     assert (await http.get(asked.link)).status_code == 410
 
@@ -199,10 +201,11 @@ async def test_the_key_is_for_the_owner_and_the_file_ends_with_the_gateway(
     assert (question["text"], question["caller"], question["session"]) == ("the text", "ada", "s")
     assert asked.link.rpartition("/")[2] not in json.dumps(question)
     assert (await http.post(f"{url}/{question['id']}", content="run")).status_code == 401
-    assert (await http.post(f"{url}/unknown", content="run", headers=key)).status_code == 404
-    assert (await http.post(f"{url}/{question['id']}", content="yes", headers=key)).status_code == 400
-    assert (await http.post(f"{url}/{question['id']}", content="run", headers=key)).status_code == 200
-    assert await asked.reply() == ("run", "toolfold approve")
+    assert (await http.post(f"{url}/unknown", json={"reply": "run"}, headers=key)).status_code == 404
+    for wrong in ("run", '{"reply": "yes"}', '["run"]', '{"reply": ["run"]}', '{"reply": "run", "typed": 1}'):
+        assert (await http.post(f"{url}/{question['id']}", headers=key, content=wrong)).status_code == 400
+    assert (await http.post(f"{url}/{question['id']}", json={"reply": "run"}, headers=key)).status_code == 200
+    assert await asked.reply() == Replied("run", "toolfold approve")
     assert (await http.get(url, headers=key)).json() == []
     await asked.page.close()
     assert not file.exists()
@@ -230,3 +233,61 @@ async def test_another_user_of_the_machine_is_refused_even_with_the_link(asked: 
 
     assert b"403" in await asyncio.to_thread(status, 65534)
     assert b"200" in await asyncio.to_thread(status, 0)
+
+
+class TestForms:
+    """What a server asks for in the middle of a call."""
+
+    FORM = read_form(
+        {
+            "type": "object",
+            "properties": {
+                '"><b>city': {
+                    "type": "string",
+                    "title": "<i>City</i>",
+                    "description": "<u>where</u>",
+                    "default": '">x',
+                },
+                "nights": {"type": "integer", "minimum": 1},
+                "ok": {"type": "boolean", "default": True},
+                "room": {"type": "string", "enum": ["s,1", "d"], "enumNames": ["<s>Single", "Double"]},
+            },
+            "required": ["nights"],
+        }
+    )
+    ASKED = Question("text", server="<b>hotel", tool="book", arguments=("<p>hi",), replies=("once", "no"), form=FORM)
+
+    async def test_nothing_of_it_becomes_markup(self, asked: Asked, http: httpx2.AsyncClient) -> None:
+        await asked.ask(self.ASKED)
+        shown = (await http.get(asked.link)).text
+        for wrong in ("<b>hotel", "<i>City", "<u>why", "<p>hi", "<s>Single", '"><b>city', 'value="">x'):
+            assert wrong not in shown
+        for right in ("The server <code>&lt;b&gt;hotel", "&lt;i&gt;City&lt;/i&gt;", 'value="&quot;&gt;x"', "Decline"):
+            assert right in shown
+
+    async def test_values_are_checked_and_sent(self, asked: Asked, http: httpx2.AsyncClient) -> None:
+        await asked.ask(self.ASKED)
+        headers = {"origin": asked.origin}
+        filled = {"answer": "once", "f0": "Rhône & <x>", "f1": "0", "f3": "1"}
+        wrong = await http.post(asked.link, data=filled, headers=headers)
+        assert wrong.status_code == 422
+        assert "nights must be at least 1." in wrong.text
+        assert 'value="Rhône &amp; &lt;x&gt;"' in wrong.text
+        assert (await http.post(asked.link, data={**filled, "f1": "2"}, headers=headers)).status_code == 200
+        values = {'"><b>city': "Rhône & <x>", "nights": 2, "ok": False, "room": "s,1"}
+        assert await asked.reply() == Replied("once", "page", values=values)
+
+    async def test_declining_needs_no_values(self, asked: Asked, http: httpx2.AsyncClient) -> None:
+        await asked.ask(self.ASKED)
+        assert await press(http, asked, "no") == 200
+        assert await asked.reply() == Replied("no", "page")
+
+    async def test_an_address_is_a_link_that_tells_nothing_about_this_page(
+        self, asked: Asked, http: httpx2.AsyncClient
+    ) -> None:
+        await asked.ask(replace(self.ASKED, form=url_form("https://pay.example/x?a=1&b=<y>")))
+        shown = (await http.get(asked.link)).text
+        assert 'href="https://pay.example/x?a=1&amp;b=&lt;y&gt;" target="_blank" rel="noopener noreferrer"' in shown
+        assert "<strong>pay.example</strong>" in shown
+        assert await press(http, asked, "once") == 200
+        assert await asked.reply() == Replied("once", "page")

@@ -16,6 +16,7 @@ from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import CallerSettings, JwtSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
+from toolfold.config.logseq import LogseqSettings
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
@@ -28,6 +29,7 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("sandbox.", SandboxSettings),
     ("retention.", RetentionSettings),
     ("skills.", SkillSettings),
+    ("logseq.", LogseqSettings),
     ("policy.", PolicySettings),
     ("approval.", ApprovalSettings),
     ("context.", ContextSettings),

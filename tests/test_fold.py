@@ -42,7 +42,7 @@ def at(machine: Machine, client: str) -> dict[str, Any]:
 
 
 ENTRIES: dict[str, dict[str, Any]] = {
-    "claude-code": {"type": "stdio", "command": "toolfold", "args": ["serve"]},
+    "claude-code": {"type": "stdio", "command": "toolfold", "args": ["serve"], "alwaysLoad": True},
     "claude-desktop": {"command": "/opt/toolfold/bin/toolfold", "args": ["serve"]},
     "cursor": {"command": "/opt/toolfold/bin/toolfold", "args": ["serve"]},
     "windsurf": {"command": "/opt/toolfold/bin/toolfold", "args": ["serve"]},

@@ -176,7 +176,11 @@ async def test_everything_but_a_clear_yes_is_a_no(runtime_dir: Path, mode: str, 
         return answer
 
     async with connected("stdio", mode, runtime_dir, give) as client:
-        assert "ApprovalDenied" in await text(client, ONE)
+        told = await text(client, ONE)
+        assert "ApprovalDenied" in told
+        # Clients that nobody watches answer like this: the way to allow it is told.
+        assert "the client" in told
+        assert "toolfold policy allow 'ledger.note'" in told
     assert called(runtime_dir) == []
 
 

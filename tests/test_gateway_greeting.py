@@ -1,4 +1,4 @@
-"""The first answers on stdio, given before the SDK is there: they are the SDK's, and each is given once."""
+"""The first answers, given before the SDK is there: they are those of the SDK, and each is given once."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from starlette.responses import PlainTextResponse
 
 from tests.lab import lab_fold
 from tests.test_gateway_http import ACCEPT, MODERN_META, endpoint
 from tests.test_gateway_stdio import serve_command
+from toolfold import Toolfold
+from toolfold.gateway.callers import Callers
+from toolfold.gateway.connections import Connections
+from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
+from toolfold.gateway.http import Authenticated, listen
 from toolfold.gateway.server import make_server
+from toolfold.gateway.streamable import McpEndpoint
 
 pytestmark = pytest.mark.anyio
 
@@ -140,3 +149,67 @@ async def test_every_request_is_answered_once(runtime_dir: Path, at_once: bool) 
     assert sorted(answer["id"] for answer in received) == list(range(1, 9))
     assert next(answer for answer in received if answer["id"] == 6)["result"]["content"][0]["text"] == "done"
     assert all("result" in answer for answer in received)
+
+
+@asynccontextmanager
+async def early_endpoint() -> AsyncGenerator[tuple[EarlyEndpoint, str]]:
+    """What answers over HTTP before the SDK is there."""
+    sock = listen("127.0.0.1", 0)
+    host = f"127.0.0.1:{sock.getsockname()[1]}"
+    early = EarlyEndpoint([host], Greeting)
+    async with Connections(Authenticated(early, Callers(None, None)), sock):
+        yield early, f"http://{host}/mcp"
+
+
+def as_headers(message: dict[str, Any]) -> dict[str, str]:
+    return ACCEPT | {"mcp-protocol-version": "2026-07-28", "mcp-method": message["method"]}
+
+
+async def test_over_http_the_first_answers_are_those_of_the_sdk_and_their_sessions_go_on(lab: Toolfold) -> None:
+    listing = request("two", "tools/list")
+    server = make_server(lab)
+    async with early_endpoint() as (early, url), httpx2.AsyncClient() as http:
+
+        async def answers() -> list[Any]:
+            found = [(await http.post(url, json=each, headers=as_headers(each))).json() for each in (DISCOVER, LIST)]
+            hello_answer = await http.post(url, json=hello("2025-11-25"), headers=ACCEPT)
+            sessions.append(ACCEPT | {"mcp-session-id": hello_answer.headers["mcp-session-id"]})
+            noted = await http.post(url, json=INITIALIZED, headers=sessions[-1])
+            listed = await http.post(url, json=listing, headers=sessions[-1])
+            return [*found, hello_answer.json(), noted.status_code, noted.content, listed.json()]
+
+        sessions: list[dict[str, str]] = []
+        first = await answers()
+        run = request(3, "tools/call", name="run_code", arguments={"code": "print('done')"})
+        waiting = asyncio.create_task(http.post(url, json=run, headers=sessions[0], timeout=60))
+        await early.become(McpEndpoint(server, None, {}))
+        assert (await waiting).json()["result"]["content"][0]["text"] == "done"
+        assert (await http.post(url, json=listing, headers=sessions[0])).json() == first[-1]
+        assert await answers() == first
+
+
+@pytest.mark.parametrize(
+    ("message", "headers"),
+    [
+        (LIST, as_headers(LIST) | {"host": "attacker.example"}),
+        (LIST, as_headers(LIST) | {"origin": "http://attacker.example"}),
+        (LIST, as_headers(DISCOVER)),
+        (LIST, ACCEPT),
+        (LIST, as_headers(LIST) | {"accept": "application/json"}),
+        (INITIALIZED, ACCEPT),
+        (request(1, "tools/list"), ACCEPT | {"mcp-session-id": "guessed"}),
+        (hello("2025-11-25"), as_headers(hello("2025-11-25"))),
+        (request(1, "tools/call", name="run_code", arguments={"code": "1"}), ACCEPT),
+    ],
+)
+async def test_over_http_everything_else_waits_for_the_sdk(message: dict[str, Any], headers: dict[str, str]) -> None:
+    async def sdk(scope: Any, receive: Any, send: Any) -> None:
+        received = await receive()
+        await PlainTextResponse(received["body"])(scope, receive, send)
+
+    async with early_endpoint() as (early, url), httpx2.AsyncClient() as http:
+        asked = asyncio.create_task(http.post(url, json=message, headers=headers))
+        listed = await http.post(url, json=LIST, headers=as_headers(LIST))
+        assert listed.json()["result"]["tools"]
+        await early.become(sdk)
+        assert json.loads((await asked).content) == message

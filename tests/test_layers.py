@@ -21,7 +21,7 @@ LAYERS = [
     {"skills"},
     {"session"},
     {"fold"},
-    {"gateway", "demo"},
+    {"gateway", "demo", "integrations"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

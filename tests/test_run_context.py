@@ -251,8 +251,10 @@ class TestSessions:
         async with lab_fold(runtime_dir) as fold:
             await fold.run("rows = [1]", session="s")
             ended = await fold.run("while True: pass", session="s", timeout=0.5)
+            told = await fold.run("print(1)", session="s")
             after = await fold.run("print(1)", session="s")
         assert "its variables (rows) are gone" in str(ended.error)
+        assert told.notice.startswith("Session 's' was restarted (its last run was stopped by a limit)")
         assert after.notice == ""
 
     async def test_an_idle_session_keeps_its_files_also_without_a_name(self, runtime_dir: Path) -> None:

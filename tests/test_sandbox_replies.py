@@ -52,6 +52,31 @@ class TestBudget:
         assert await asyncio.gather(*fetches[1:]) == ["fetched"] * 2
         assert fetches[0].cancelled()
 
+    async def test_who_is_cancelled_takes_no_place_with_it(self) -> None:
+        """Neither while it waits for its turn nor in the moment in which it gets one."""
+        budget, running, most = ReplyBudget(most=1000), 0, 0
+
+        async def fetch() -> None:
+            nonlocal running, most
+            async with budget.fetching():
+                running += 1
+                most = max(most, running)
+                await asyncio.sleep(0)
+                running -= 1
+
+        async with budget.fetching():
+            fetches = [asyncio.create_task(fetch()) for _ in range(4)]
+            await asyncio.sleep(0)
+            fetches[0].cancel()
+            await asyncio.wait(fetches[:1])
+            assert most == 0
+        fetches[1].cancel()  # it has its turn, and has not run since
+        async with asyncio.timeout(10):
+            await asyncio.gather(*fetches[2:])
+            await fetch()
+        assert [task.cancelled() for task in fetches] == [True, True, False, False]
+        assert most == 1
+
     async def test_one_result_is_always_fetched_however_large_the_last_was(self) -> None:
         budget = ReplyBudget(most=1000)
         async with budget.writing(10**9):

@@ -131,7 +131,7 @@ def test_evidence_of_earlier_words_is_forgotten_when_it_is_too_much(
     catalog = office(tmp_path, semantic=False)
     for query, total, first in BY_WORDS * 2:
         assert ranked(catalog, query, len(first)) == (total, near(first))
-    kept = catalog._current_ranker().load()._matcher._found  # pyright: ignore[reportPrivateUsage]
+    kept = catalog._ranker().load()._matcher._found  # pyright: ignore[reportPrivateUsage]
     assert sum(len(evidence.entries) for evidence in kept.values()) <= 10 or len(kept) == 1
 
 

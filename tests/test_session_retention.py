@@ -20,6 +20,7 @@ from toolfold.config.retention import RetentionSettings
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.session.homes import SessionHomes, homes_in, state_of
 from toolfold.session.retention import Retention, survey
+from toolfold.session.transcript import Entry, append, entries
 
 DAY = 86_400
 LONG = "print('x' * 50_000)"
@@ -234,6 +235,19 @@ def test_old_outputs_in_a_session_go_and_everything_else_in_it_stays(tmp_path: P
     assert survey(tmp_path)["outputs"].count == 10
     sweep(tmp_path, outputs=1e-9)
     assert {path.name for path in outputs.iterdir()} == {"report.txt", "abcdef-900.txt", "abcdef-901.txt"}
+
+
+def test_old_runs_go_from_the_transcript_with_their_outputs(tmp_path: Path) -> None:
+    with another_gateway(tmp_path) as homes:
+        home = make_session(homes, "mine")
+        for days in (40, 20, 0):
+            append(home, Entry(time=time.time() - days * DAY, run=f"{days}", caller="local", code="1"))
+        used = home.path.stat().st_mtime
+        sweep(tmp_path, outputs="30d")
+        assert [entry.run for entry in entries(home)] == ["20", "0"]
+        assert home.path.stat().st_mtime == used
+        sweep(tmp_path, outputs="never")
+        assert len(list(entries(home))) == 2
 
 
 def test_outputs_behind_a_link_are_not_touched(tmp_path: Path) -> None:

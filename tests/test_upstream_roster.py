@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_upstream_processes import alive
-from tests.upstream_lab import awkward, eventually, polite, text_of
+from tests.upstream_lab import awkward, eventually, text_of
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing
 from toolfold.errors import UpstreamIsToolfold, UpstreamUnavailable
@@ -441,34 +441,3 @@ async def test_no_path_of_this_machine_is_in_what_a_model_reads(tmp_path: Path) 
         assert "y.py" in texts["ends"]
         assert "`command` cannot be run" in texts["missing"]
         assert "http://127.0.0.1:9/mcp" in texts["remote"]
-
-
-async def test_thirty_slow_flaky_and_broken_servers_with_the_limits_as_they_are(tmp_path: Path) -> None:
-    """Every working one is there for the first program that names it, while the broken ones go on failing."""
-    working: dict[str, ServerConfig] = {}
-    for number in range(6):
-        working[f"plain{number}"] = awkward()
-        working[f"busy{number}"] = awkward("burns=0.5")
-        working[f"slow{number}"] = awkward("sleeps=2")
-        working[f"flaky{number}"] = awkward(f"starts={tmp_path / f'flaky{number}'}", f"fails={1 + number % 2}")
-    working["sdk"] = polite()
-    working["banner"] = awkward("banner", "dies-on-probe")
-    broken = {
-        "hangs0": awkward("never-answers"),
-        "hangs1": ServerConfig(command="sleep", args=("600",)),
-        "ends": ServerConfig(command="sh", args=("-c", "echo oops >&2; exit 3")),
-        "missing": ServerConfig(command="no-such-command-here"),
-        "junk": ServerConfig(command="yes"),
-    }
-    # The broken ones come first, so that they are in the way if they can be.
-    servers = {**broken, **working}
-    names = [*working]
-    random.Random(1).shuffle(names)
-    async with lab(tmp_path, **servers) as here:
-        here.roster.want()
-        for pair in zip(names[::2], names[1::2], strict=True):
-            assert await here.roster.wait_for(pair) == {}
-            for name in pair:
-                tool = "add" if name == "sdk" else "echo"
-                assert text_of(await here.fleet.call(name, tool, {"a": 1, "b": 2})) in ("3", '{"a": 1, "b": 2}')
-        assert {name for name, state in here.roster.states().items() if state.state != "listed"} == set(broken)

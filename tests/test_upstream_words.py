@@ -155,11 +155,33 @@ class TestListing:
         assert whole.asked == [("tools", ""), ("tools", "1"), ("tools", "2")]
         _, problems = Server(tools=[page(0, nextCursor="1"), page(1, nextCursor="1")]).read(claims="tools")
         assert problems == ["tools/list never ends; 2 entries were kept"]
+        # Some servers end with an empty cursor.
+        assert Server(tools=[page(0, nextCursor="1"), page(1, nextCursor="")]).read(claims="tools")[1] == []
         monkeypatch.setattr(limits, "PAGES", 2)
         endless = Server(tools=[page(number, nextCursor=str(number + 1)) for number in range(5)])
         found, problems = endless.read(claims="tools")
         assert len(found.tools) == 2
         assert problems == ["tools/list has more than 2 pages; 2 entries were kept"]
+
+    def test_resources_templates_and_prompts_have_pages_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def pages(key: str, name: str) -> list[Page]:
+            return [{key: [{name: f"x{number}"}], "nextCursor": str(number + 1)} for number in range(5)]
+
+        server = Server(
+            resources=pages("resources", "uri"),
+            resources_templates=pages("resourceTemplates", "uriTemplate"),
+            prompts=pages("prompts", "name"),
+        )
+        found, problems = server.read()
+        assert (len(found.resources), len(found.prompts), problems) == (10, 5, [])
+        monkeypatch.setattr(limits, "PAGES", 2)
+        found, problems = server.read()
+        assert (len(found.resources), len(found.prompts)) == (4, 2)
+        assert [problem.split()[0] for problem in problems] == [
+            "resources/list",
+            "resources/templates/list",
+            "prompts/list",
+        ]
 
     @pytest.mark.parametrize("draft", ["http://json-schema.org/draft-07/schema#", "https://example.com/own", None])
     def test_a_schema_is_checked_whatever_dialect_it_names(self, draft: str | None) -> None:

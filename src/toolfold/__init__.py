@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ToolCall,
     )
     from toolfold.guards.guard import Call, Guard, Proceed
+    from toolfold.skills.logseq import LogseqSkillsIntegration
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Finished",
     "Guard",
     "LimitExceeded",
+    "LogseqSkillsIntegration",
     "Output",
     "PolicyDenied",
     "Proceed",
@@ -71,6 +73,7 @@ _HOMES = {
         "ToolCall",
     ],
     "toolfold.guards.guard": ["Call", "Guard", "Proceed"],
+    "toolfold.skills.logseq": ["LogseqSkillsIntegration"],
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -25,6 +25,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     output_schema: dict[str, Any] | None = None
     annotations: dict[str, Any] = {}
     """MCP's hints as sent: readOnlyHint, destructiveHint, idempotentHint, openWorldHint, title."""
+    task: bool = False
+    """Whether the server runs it only as a task (2025-11-25)."""
 
 
 class ResourceDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

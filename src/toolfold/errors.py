@@ -11,13 +11,16 @@
     ├── ProgramError            the agent: its program or its arguments are wrong
     │   ├── UnknownTool
     │   ├── InvalidArguments
+    │   ├── ValueRefused        it cannot be kept or shown
     │   └── LimitExceeded       names the limit and the setting that moves it
     ├── SkillError              the author of a skill: it cannot be saved, read or imported
+    │   └── PackageRefused      the person: a package was changed, or is not from the publisher that it was from
     ├── PolicyDenied            the person: a rule or a limit of theirs does not allow the call
     │   └── ApprovalDenied      they were asked and said no, or could not be asked
     ├── UpstreamError           the MCP server: it is down, slow, or sent an invalid response
     │   ├── UpstreamUnavailable
-    │   │   └── UpstreamIsToolfold   left out; nothing to do
+    │   │   ├── UpstreamIsToolfold   left out; nothing to do
+    │   │   └── SignInNeeded    the person: `toolfold auth login SERVER`
     │   └── UpstreamTimeout
     └── SandboxDied             us: the sandbox ended without an answer
 
@@ -83,6 +86,10 @@ class InvalidArguments(ProgramError):
     code = "invalid_arguments"
 
 
+class ValueRefused(ProgramError):
+    code = "value_refused"
+
+
 class LimitExceeded(ProgramError):
     """`limit` is the setting's dotted name, for example `sandbox.timeout`."""
 
@@ -95,6 +102,10 @@ class LimitExceeded(ProgramError):
 
 class SkillError(ToolfoldError):
     code = "skill"
+
+
+class PackageRefused(SkillError):
+    code = "package_refused"
 
 
 class PolicyDenied(ToolfoldError):
@@ -123,6 +134,12 @@ class UpstreamIsToolfold(UpstreamUnavailable):
     """A gateway is never folded into a gateway."""
 
     code = "upstream_is_toolfold"
+
+
+class SignInNeeded(UpstreamUnavailable):
+    """The server is there, and waits for a person to sign in."""
+
+    code = "sign_in_needed"
 
 
 class UpstreamTimeout(UpstreamError):

@@ -22,7 +22,7 @@ from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
 from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
-from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Reply, RunError, RunResult
+from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Replied, Reply, RunError, RunResult
 
 if TYPE_CHECKING:
     from toolfold.catalog.live import LiveCatalog
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.schema.validation import Validators
     from toolfold.session.sessions import Sessions
+    from toolfold.session.store import SessionStore
     from toolfold.session.workshop import Workshop
     from toolfold.skills.skills import Skills
     from toolfold.upstream.fleet import Fleet
@@ -85,7 +86,8 @@ class Toolfold:
 
         if self.loaded.data_problem:
             _log.warning(self.loaded.data_problem)
-        fleet = Fleet(self.settings.servers, log_dir=self.settings.data_dir / "logs")
+        data = self.settings.data_dir
+        fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth")
         self._fleet = await self._stack.enter_async_context(fleet)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
@@ -146,7 +148,8 @@ class Toolfold:
 
         `caller` is whose sessions these are; `groups` and `context` are what guards and the program may know of it and
         of the run (a user's id, say): `context.user_id` in the program, and in arguments by `context.inject`.
-        `timeout` is in seconds from now, whatever is waited for; `ask` puts a guard's question to a person.
+        `timeout` is in seconds from now, whatever is waited for but a person; without it the time that servers take
+        is not counted, up to what one call may take. `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
         self._check_open()
@@ -157,47 +160,95 @@ class Toolfold:
         for name, value in (context or {}).items():
             _text(name, "context")
             _text(value, f"context[{name!r}]")
-        seconds = self.settings.sandbox.timeout if timeout is None else timeout
+        owner = self._owner_of(session, caller) if session is not None else None
         run = RunContext(
             caller,
             session,
-            Deadline(seconds),
+            self._deadline(timeout),
             groups=frozenset(groups),
             values=context or {},
             on_event=on_event,
             asker=ask,
-            privacy=await self._chain.privacy_of(caller, session),
+            privacy=await self._chain.privacy_of(*(owner or (caller, session))),
             code=code,
+            session_of=owner,
         )
         task = asyncio.current_task()
         assert task is not None
         self._runs.add(task)
         try:
             checked = self.settings.check if check is None else check
-            return await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
+            result = await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
+            self._transcribe(run, result)
+            return result
         except LimitExceeded as error:
             return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
         except asyncio.CancelledError:
+            self._transcribe(run, None)
             if self._fleet is None and not task.uncancel():
                 raise FoldClosed("Toolfold was closed during the run.") from None
             raise
         finally:
             self._runs.discard(task)
 
+    def _deadline(self, timeout: float | None) -> Deadline:
+        """The clock of a run. By default it leaves time for what one call of a server may take, its start included; a
+        time that somebody has chosen always holds."""
+        sandbox = self.settings.sandbox
+        if timeout is not None:
+            return Deadline(timeout)
+        if "timeout" in sandbox.model_fields_set:
+            return Deadline(sandbox.timeout)
+        longest = (each.start_timeout + each.call_timeout for each in self.settings.servers.values())
+        return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
+
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
+        from toolfold.review.servers import named_servers
+
         if not self.settings.enabled:
             return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
-            await self.live.listed_for_program(code, run.deadline.remaining)
+            if self.catalog.missing:
+                with run.deadline.waiting():
+                    named = named_servers(code, self.catalog.missing)
+                    await self.live.listed_for_program(named, run.deadline.patience)
             refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
+            if run.session is not None:
+                run.notes.code = code
+                if (private := run.privacy) is not None:
+                    is_small = len(code) < 4096
+                    run.notes.code = await private.work(lambda: str(private.tokenise(code)), is_small=is_small)
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result
+
+    def _owner_of(self, session: str, caller: str) -> tuple[str, str] | None:
+        """Owner and name of a session that another caller shares: `@planner/plan`. None for the caller's own."""
+        if not session.startswith("@") or "/" not in session:
+            return None
+        from toolfold.session.store import shared_session
+
+        return shared_session(self.settings.data_dir, session, caller)
+
+    def _transcribe(self, run: RunContext, result: RunResult | None) -> None:
+        if run.notes.code and self._sessions is not None and self._sessions.done():
+            self._sessions.result().transcribe(run, result)
+
+    @property
+    def sessions(self) -> SessionStore:
+        """The sessions on disk: list, look into, export, reset, end and share them, and their files."""
+        from toolfold.session.store import SessionStore
+
+        def live() -> Sessions | None:
+            task = self._sessions
+            return task.result() if task is not None and task.done() and task.exception() is None else None
+
+        return SessionStore(self.settings, live)
 
     async def stream(
         self,
@@ -215,7 +266,7 @@ class Toolfold:
         """
         events: asyncio.Queue[Event] = asyncio.Queue()
 
-        async def ask(question: Question) -> Reply:
+        async def ask(question: Question) -> Reply | Replied:
             request = ApprovalRequest(question, asyncio.get_running_loop().create_future())
             events.put_nowait(request)
             return await request.reply
@@ -307,6 +358,8 @@ class Toolfold:
         from toolfold.sandbox.protocol import Closable
         from toolfold.session.bridge import Bridge, World
         from toolfold.session.homes import SessionHomes
+        from toolfold.session.images import Images
+        from toolfold.session.kept import KeptValues
         from toolfold.session.output import OutputRecorder
         from toolfold.session.retention import Retention
         from toolfold.session.sessions import Sessions
@@ -316,8 +369,8 @@ class Toolfold:
         await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
         world = World(self.live, self.fleet, self._validators, self._chain, self.skills)
 
-        def bridge(run: RunContext, output: OutputRecorder) -> Bridge:
-            return Bridge(world, run, output)
+        def bridge(run: RunContext, output: OutputRecorder, images: Images, kept: KeptValues | None) -> Bridge:
+            return Bridge(world, run, output, images, kept)
 
         homes = SessionHomes(self.settings.data_dir)
         self._stack.callback(homes.close)

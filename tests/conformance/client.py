@@ -1,18 +1,110 @@
-"""A fold as the conformance suite's client under test: the suite starts this with the address of its own server.
+"""Our connector as the conformance suite's client under test.
 
-The suite names the scenario in the environment; what an agent would do in it is a program for `fold.run`.
+The suite starts a command for every scenario. Ours is `relay.py`, which hands the scenario to this process and waits
+for the outcome, so that nothing is imported thirty times. What an agent would do in a scenario is a program for
+`fold.run`; where a person must sign in, they do it as `toolfold auth login` has them do it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.suite import SCENARIOS
+from tests.oauth_site import browse
+from tests.third_party import data_dir
 from toolfold import Toolfold
+from toolfold.config.load import load_here
+from toolfold.errors import SignInNeeded, ToolfoldError
+from toolfold.upstream.auth.login import Login
+from toolfold.upstream.fleet import Fleet
+
+AT_ONCE = 4
+"""The suite starts all scenarios at once; so many are worked on."""
+SIGN_INS = 2
+"""How often a person signs in before they give up."""
+CLIENT_METADATA = "https://conformance-test.local/client-metadata.json"
+
+
+class ScenarioClient:
+    """Plays the scenarios that are relayed to it. `outcomes` has what became of each: "" or the error."""
+
+    def __init__(self, homes: Path, shared_runtime: Path) -> None:
+        self._homes = homes
+        self._runtime = shared_runtime
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.outcomes: dict[str, str] = {}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked: dict[str, Any] = json.loads(await reader.readline())
+        scenario: str = asked["scenario"]
+        try:
+            async with self._slots:
+                home = self._homes / scenario
+                home.mkdir(parents=True)
+                await self.play(scenario, asked["url"], asked["context"], data_dir(home, self._runtime))
+            outcome = ""
+        except ToolfoldError as error:
+            outcome = str(error)
+        except Exception as error:
+            outcome = f"{type(error).__name__}: {error}"
+        self.outcomes[scenario] = outcome
+        writer.write(outcome.encode())
+        writer.close()
+
+    async def play(self, scenario: str, url: str, context: dict[str, Any], data: Path) -> None:
+        if scenario.startswith(tuple(SCENARIOS["client"]["not_run"])):
+            return
+        if scenario.startswith("auth/"):
+            await self._with_sign_in({"url": url, "oauth": oauth(scenario, context)}, data)
+            return
+        config = {"servers": {"site": {"url": url}}, "sandbox": {"pool": 1}}
+        async with Toolfold.open(config, data_dir=data) as fold:
+            await fold.refresh(["site"])
+            if fold.unlisted:
+                raise fold.unlisted["site"]
+            result = await fold.run(program(fold, scenario, context))
+            if not result.success:
+                raise RuntimeError(result.text)
+
+    async def _with_sign_in(self, entry: dict[str, Any], data: Path) -> None:
+        """Call every tool, and sign in when that is asked for."""
+        config = load_here({"servers": {"site": entry}}, data_dir=data).settings.servers["site"]
+        async with Fleet({"site": config}, log_dir=data / "logs", auth_dir=data / "auth") as fleet:
+            for _ in range(SIGN_INS):
+                try:
+                    await self._call_all(fleet)
+                    break
+                except SignInNeeded:
+                    await Login("site", config, data).sign_in(browse)
+        # A restart: what was signed in to before still is.
+        async with Fleet({"site": config}, log_dir=data / "logs", auth_dir=data / "auth") as fleet:
+            await self._call_all(fleet)
+
+    async def _call_all(self, fleet: Fleet) -> None:
+        for tool in (await fleet.listing("site")).tools:
+            await fleet.call("site", tool.name, {})
+
+
+def oauth(scenario: str, context: dict[str, Any]) -> dict[str, Any]:
+    """What an operator sets for this scenario."""
+    match scenario:
+        case "auth/basic-cimd":
+            return {"client_metadata_url": CLIENT_METADATA}
+        case "auth/pre-registration":
+            return {name: context[name] for name in ("client_id", "client_secret", "issuer")}
+        case "auth/client-credentials-basic":
+            names = ("client_id", "client_secret")
+            return {"grant": "client_credentials"} | {name: context[name] for name in names}
+        case "auth/client-credentials-jwt":
+            return {"client_id": context["client_id"], "private_key": context["private_key_pem"]}
+        case _:
+            return {}
 
 
 def program(fold: Toolfold, scenario: str, context: dict[str, Any]) -> str:
@@ -48,17 +140,11 @@ for name, arguments in {arguments!r}.items():
 """
 
 
-async def main(url: str, data: Path) -> int:
-    config = {"servers": {"site": {"url": url}}, "sandbox": {"pool": 1}}
-    async with Toolfold.open(config, data_dir=data) as fold:
-        print((await fold.search("server:site", detail="full")).text)
-        if fold.unlisted:
-            raise fold.unlisted["site"]
-        context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
-        result = await fold.run(program(fold, os.environ["MCP_CONFORMANCE_SCENARIO"], context))
-        print(result.text)
-        return 0 if result.success else 1
-
-
-if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[2], Path(sys.argv[1]))))
+@asynccontextmanager
+async def listening(client: ScenarioClient, place: Path) -> AsyncGenerator[str]:
+    """Have scenarios relayed to `client`; yields the command for the suite."""
+    server = await asyncio.start_unix_server(client.serve, place, limit=1_000_000)
+    try:
+        yield f"{sys.executable} -I -S {Path(__file__).with_name('relay.py')} {place}"
+    finally:
+        server.close()

@@ -44,6 +44,18 @@ def resident_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+def disk_mb(folder: Path) -> float:
+    """What the files below `folder` take, without those of programs and long outputs, which are kept."""
+    total = 0
+    for at, folders, files in os.walk(folder):
+        if "workspace" in folders:
+            folders.remove("workspace")
+        for name in (*folders, *files):
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(at, name)).st_blocks * 512  # noqa: PTH118 - os.walk gives strings
+    return total / 1e6
+
+
 def control_groups(pids: set[int], *, used: bool = False) -> list[str]:
     """Groups that these gateways made; with `used`, only those that hold processes."""
     marks = tuple(f"toolfold-{pid}-" for pid in pids)

@@ -33,7 +33,10 @@ CLIENTS = 4
 DISK_MB = 64
 SETTLING = 90.0
 """Seconds after which what is still there is a leak."""
-GROWTH_MB = 60
+GROWTH_MB = {"memory, MB": 60, "disk, MB": 5}
+"""How much more there may be afterwards."""
+SAMPLES = 10
+"""How often the gateway is looked at on the way. It may be another process each time."""
 OF_A_ZYGOTE = {"processes": 3, "descriptors": 6}
 ZYGOTES = 2
 """More zygotes than at the start: one for sandboxes that wait, one for new ones."""
@@ -55,6 +58,7 @@ class Report:
     acknowledged: int = 0
     before: dict[str, float] = field(default_factory=dict[str, float])
     after: dict[str, float] = field(default_factory=dict[str, float])
+    during: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
     problems: list[str] = field(default_factory=list[str])
 
     def __str__(self) -> str:
@@ -63,7 +67,8 @@ class Report:
         lines += ["runs: " + ", ".join(f"{count} × {name}" for name, count in self.endings.most_common(12))]
         lines += [f"acknowledged writes and calls, all found once: {self.acknowledged}"]
         for name, value in self.after.items():
-            lines.append(f"{name}: {self.before[name]:g} before, {value:g} after")
+            between = " ".join(f"{held[name]:g}" for held in self.during if name in held)
+            lines.append(f"{name}: {self.before[name]:g} before, {between or '-'} on the way, {value:g} after")
         return "\n".join([*lines, *(f"PROBLEM: {problem}" for problem in self.problems)])
 
 
@@ -91,7 +96,8 @@ class Faults:
 
     async def run(self, seconds: float) -> None:
         """Every kind once in a random order, then at random while there is time."""
-        end = time.monotonic() + seconds
+        begun = time.monotonic()
+        end = begun + seconds
         kinds = list(self._kinds)
         first = self._order.sample(kinds, len(kinds))
         weights = [self._kinds[kind][0] for kind in kinds]
@@ -99,6 +105,8 @@ class Faults:
             kind = first.pop() if first else self._order.choices(kinds, weights)[0]
             await self._kinds[kind][1]()
             self._report.faults[kind] += 1
+            if (time.monotonic() - begun) * SAMPLES >= seconds * (len(self._report.during) + 1):
+                self._report.during.append(_held(self._gateway))
             await asyncio.sleep(self._random.uniform(0.1, 1.0))
 
     async def _kill(self, wanted: Callable[[str], bool]) -> None:
@@ -202,7 +210,7 @@ async def run(folder: Path, runtime: Path, seed: int, seconds: float, progress: 
     try:
         await gateway.start()
         await _works(gateway)
-        report.before = await _settled(gateway, data)
+        report.before = await _settled(gateway)
         load = Load(gateway.url, seed)
         load.start(CLIENTS)
         how = "a small file system" if disk.mounted else "a limit on file sizes, since nothing can be mounted"
@@ -214,7 +222,7 @@ async def run(folder: Path, runtime: Path, seed: int, seconds: float, progress: 
         report.problems += load.book.wrong
         await _works(gateway)
         await _check_acknowledged(gateway, load, folder / "ledger.jsonl", report)
-        report.after = await _settled(gateway, data, like=report.before)
+        report.after = await _settled(gateway, like=report.before)
         _compare(report)
         code = await gateway.end(signal.SIGTERM)
         if code != 128 + signal.SIGTERM:
@@ -263,7 +271,12 @@ async def _check_acknowledged(gateway: Gateway, load: Load, ledger: Path, report
         report.problems.append(f"done twice: {twice}")
 
 
-async def _settled(gateway: Gateway, data: Path, like: dict[str, float] | None = None) -> dict[str, float]:
+def _held(gateway: Gateway) -> dict[str, float]:
+    memory, disk = round(machine.resident_mb(gateway.pid)), round(machine.disk_mb(gateway.data), 1)
+    return {"descriptors": machine.descriptors(gateway.pid), "memory, MB": memory, "disk, MB": disk}
+
+
+async def _settled(gateway: Gateway, like: dict[str, float] | None = None) -> dict[str, float]:
     """What the gateway holds once that has stopped changing, or once it is no more than at the start."""
     end = time.monotonic() + SETTLING
     last: dict[str, float] = {}
@@ -273,18 +286,18 @@ async def _settled(gateway: Gateway, data: Path, like: dict[str, float] | None =
         now: dict[str, float] = {
             "processes": len(machine.descendants(gateway.pid)),
             "descriptors": machine.descriptors(gateway.pid),
-            "rooms": len(machine.rooms(data)),
+            "rooms": len(machine.rooms(gateway.data)),
             "control groups": len(machine.control_groups({gateway.pid})),
         }
         steady = steady + 1 if now == last else 0
         last = now
         if steady >= 15 and (like is None or all(now[name] <= like[name] + OF_A_ZYGOTE.get(name, 0) for name in now)):
             break
-    return {**last, "memory, MB": round(machine.resident_mb(gateway.pid))}
+    return {**last, **_held(gateway)}
 
 
 def _compare(report: Report) -> None:
     for name, value in report.after.items():
-        allowed = GROWTH_MB if name == "memory, MB" else ZYGOTES * OF_A_ZYGOTE.get(name, 0)
+        allowed = GROWTH_MB.get(name, ZYGOTES * OF_A_ZYGOTE.get(name, 0))
         if value > report.before[name] + allowed:
             report.problems.append(f"{name} grew from {report.before[name]:g} to {value:g}")

@@ -9,17 +9,20 @@ import json
 import signal
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.mutation.equivalents import EQUIVALENTS
 from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.reach import Reach
+from tests.mutation.reach import Reach, Test
 from tests.mutation.tree import Tree
 
 ROOMS = ("sandbox", "session", "upstream", "catalog", "guards", "review")
 NOT_OURS = ("sandbox/guest/", "sandbox/walls/seccomp.py", "sandbox/walls/syscalls.py")
 """What runs inside the sandbox, and the tables of system calls."""
+_AT_FIRST = 5.0
+"""Seconds of tests that are run before the others: most mutants are killed by those, and fewer files are read."""
 FEWEST = 30
 """Mutants of a module, however small it is beside the others."""
 PROJECT = Path(__file__).parents[2]
@@ -117,6 +120,11 @@ class _Results:
         known = self._known.get(mutant.key)
         return known if known and (known["status"] != "survived" or known["tests"] == tests) else None
 
+    def killers(self, file: str) -> set[str]:
+        """The tests that noticed other mutants of a file."""
+        known = self._known.values()
+        return {one["test"] for one in known if one["status"] == "killed" and one["where"].startswith(f"{file}:")}
+
     def add(self, result: Result) -> None:
         self._known[result["key"]] = result
         with self._path.open("a") as file:
@@ -125,23 +133,27 @@ class _Results:
 
 def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: float, *, again: bool) -> Result:
     source = (tree.source / mutant.file).read_bytes()
-    tests = reach.tests_for(mutant, source, budget)
+    tests = reach.tests_for(mutant, source, budget, results.killers(mutant.file))
     digest = reach.digest(tests)
     known = results.get(mutant, digest)
     where = f"{mutant.file}:{mutant.line}"
     if known is not None and not (again and known["status"] == "survived"):
         return {**known, "where": where}
     outcome: Result = {"status": "survived", "test": "no test reaches it"}
-    if tests:
-        limits = {test.name: 15 + 6 * (test.setup + test.seconds) for test in tests}
-        total = 60 + 5 * sum(test.setup + test.seconds for test in tests)
-        tree.write(mutant.file, mutant.apply(source))
-        try:
+    tree.write(mutant.file, mutant.apply(source))
+    try:
+        for some in _in_steps(tests):
+            limits = {test.name: 15 + 6 * (test.setup + test.seconds) for test in some}
+            total = 60 + 5 * sum(test.setup + test.seconds for test in some)
             outcome = tree.do({"do": "run", "tests": limits, "limit": total})
-        finally:
-            tree.write(mutant.file, source)
-        if outcome["status"] == "error":
-            raise SystemExit(f"pytest could not run for {where}:\n{tree.log[-3000:]}")
+            if outcome["status"] in ("died", "hung"):  # perhaps for a reason of its own
+                outcome = tree.do({"do": "run", "tests": limits, "limit": total})
+            if outcome["status"] != "survived":
+                break
+    finally:
+        tree.write(mutant.file, source)
+    if outcome["status"] == "error":
+        raise SystemExit(f"pytest could not run for {where}:\n{tree.log[-3000:]}")
     result = {
         "key": mutant.key,
         "where": where,
@@ -158,12 +170,30 @@ def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: fl
     return result
 
 
+def _in_steps(tests: Sequence[Test]) -> Iterator[Sequence[Test]]:
+    spent, count = 0.0, 0
+    while count < len(tests) and spent < _AT_FIRST:
+        spent += tests[count].seconds
+        count += 1
+    yield from filter(None, (tests[:count], tests[count:]))
+
+
 def _report(done: list[Result]) -> dict[str, Any]:
     rooms: dict[str, list[bool]] = defaultdict(list)
+    equivalent: Counter[str] = Counter()
     for result in done:
-        rooms[result["where"].split("/")[0]].append(result["status"] != "survived")
+        room, killed = result["where"].split("/")[0], result["status"] != "survived"
+        if not killed and result["key"] in EQUIVALENTS:
+            equivalent[room] += 1
+        else:
+            rooms[room].append(killed)
     shares = {
-        room: {"mutants": len(killed), "killed": sum(killed), "share": round(sum(killed) / len(killed), 3)}
+        room: {
+            "mutants": len(killed) + equivalent[room],
+            "equivalent": equivalent[room],
+            "killed": sum(killed),
+            "share": round(sum(killed) / len(killed), 3),
+        }
         for room, killed in rooms.items()
     }
     return {"modules": shares}
@@ -172,13 +202,20 @@ def _report(done: list[Result]) -> dict[str, Any]:
 def _print(done: list[Result], report: dict[str, Any]) -> None:
     survivors = [result for result in done if result["status"] == "survived"]
     for result in survivors:
-        note = f" ({result['test']})" if result["test"] else ""
-        print(f"\nsrc/toolfold/{result['where']} {result['kind']}, in {result['place']}{note}\n{result['diff']}")
-    print(f"\n{'module':10} {'mutants':>8} {'killed':>8} {'share':>8}")
+        note = EQUIVALENTS.get(result["key"], result["test"])
+        print(
+            f"\nsrc/toolfold/{result['where']} {result['kind']}, in {result['place']} [{result['key']}]"
+            f"{f' ({note})' if note else ''}\n{result['diff']}"
+        )
+    columns = ("mutants", "equivalent", "killed")
+    print(f"\n{'module':10} " + " ".join(f"{name:>10}" for name in columns) + f" {'share':>8}")
+    total: Counter[str] = Counter()
     for room, share in report["modules"].items():
-        print(f"{room:10} {share['mutants']:8} {share['killed']:8} {share['share']:8.1%}")
+        total.update({name: share[name] for name in columns})
+        print(f"{room:10} " + " ".join(f"{share[name]:10}" for name in columns) + f" {share['share']:8.1%}")
     if done:
-        print(f"{'all':10} {len(done):8} {len(done) - len(survivors):8} {1 - len(survivors) / len(done):8.1%}")
+        counted = total["mutants"] - total["equivalent"]
+        print(f"{'all':10} " + " ".join(f"{total[name]:10}" for name in columns) + f" {total['killed'] / counted:8.1%}")
 
 
 def _shown(mutant: Mutant, source: bytes) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.mutation.mutants import Mutant
 from tests.mutation.tree import Tree
 
 _OTHER_ROOMS = (
+    "test_approval_browser*",
     "test_bench_*",
     "test_cli*",
     "test_codegen_*",
@@ -23,14 +25,16 @@ _OTHER_ROOMS = (
     "test_demo_*",
     "test_docs_*",
     "test_extras*",
+    "test_faults*",
     "test_gateway_*",
-    "test_hostile_programs*",
+    "test_hostile_*",
     "test_layers*",
     "test_mutation*",
     "test_readme*",
     "test_third_party_*",
 )
 """Tests of other rooms, or of whole programs in processes of their own: too dear to be asked about each mutant."""
+_KILLERS_QUICKER = 20
 _RUNS_ELSEWHERE = {
     "upstream/processes/supervisor_process.py": "upstream/processes/supervisor.py",
     "sandbox/monty/worker/": "sandbox/monty/backend.py",
@@ -75,8 +79,9 @@ class Reach:
             self._files[name] = {**found, "digest": digest}
             self._cache.write_text(json.dumps(self._files))
 
-    def tests_for(self, mutant: Mutant, source: bytes, budget: float) -> list[Test]:
-        """The quickest tests that reach a mutant, within a budget; those of a file that is about it count as quicker.
+    def tests_for(self, mutant: Mutant, source: bytes, budget: float, killers: Collection[str] = ()) -> list[Test]:
+        """The quickest tests that reach a mutant, within a budget; those of a file that is about it count as quicker,
+        and so do `killers`.
 
         A file's tests come together, so that they share their fixtures.
         """
@@ -87,9 +92,11 @@ class Reach:
             tests = [Test(*test) for test in data["tests"]]
             # A fixture that a file's tests share is charged to the first of them.
             setups[name] = max((test.setup for test in tests), default=0.0)
-            nearness = (1 + len(words & {*Path(name).stem.split("_")})) ** 2
-            reached = [tests[number] for number in self._reached(data["reach"], len(tests), mutant, source)]
-            found += [((test.seconds + setups[name] / 4) / nearness, test) for test in reached]
+            for number in self._reached(data["reach"], len(tests), mutant, source):
+                test = tests[number]
+                nearness = (1 + len(words & {*re.split(r"[\W_]+", test.name)})) ** 2
+                nearness *= _KILLERS_QUICKER if test.name in killers else 1
+                found.append(((test.seconds + setups[name] / 4) / nearness, test))
         chosen: dict[str, list[Test]] = {}
         spent = 0.0
         for _, test in sorted(found, key=lambda one: one[0]):
@@ -103,9 +110,8 @@ class Reach:
     def _reached(self, reach: dict[str, Any], count: int, mutant: Mutant, source: bytes) -> set[int]:
         other = next((host for part, host in _RUNS_ELSEWHERE.items() if mutant.file.startswith(part)), None)
         if other is not None:
-            # A test file that uses a part of it directly is about it, and so is each of its tests.
-            own = range(count) if mutant.file in reach else ()
-            return _tests_in(reach.get(other, {}).values()) | {*own}
+            # It may be started once for all tests of a file.
+            return {*range(count)} if mutant.file in reach or _tests_in(reach.get(other, {}).values()) else set()
         functions: dict[str, Any] = reach.get(mutant.file, {})
         if mutant.place in functions:
             lines = functions[mutant.place]

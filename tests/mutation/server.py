@@ -35,6 +35,7 @@ class Results:
         self._order = {name: number for number, name in enumerate(limits or {})}
         self._coverage = coverage
         self.failed = ""
+        self.why = ""
         self.seconds: dict[str, float] = {}
         self.setup: dict[str, float] = {}
         self.bad: set[str] = set()
@@ -56,6 +57,7 @@ class Results:
         times[report.nodeid] = times.get(report.nodeid, 0.0) + report.duration
         if report.failed and not self.failed:
             self.failed = report.nodeid
+            self.why = str(report.longrepr)[-200:]
         if not report.passed:
             self.bad.add(report.nodeid)
 
@@ -159,7 +161,7 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
     files = list(dict.fromkeys(name.split("::")[0] for name in job["tests"]))
     status = int(pytest.main(["-x", *_options(job), *files], plugins=[results]))
     outcome = {0: "survived", 1: "killed", 2: "killed", 3: "killed"}.get(status, "error")
-    return {"status": outcome, "test": results.failed or "at import"}
+    return {"status": outcome, "test": results.failed or "at import", "why": results.why}
 
 
 def _map(job: dict[str, Any]) -> dict[str, Any]:

@@ -1,25 +1,35 @@
-"""A well-behaved MCP server over stdio with one tool for each kind of answer. Started by path, by tests."""
+"""A well-behaved MCP server over stdio with one tool for each kind of answer. Started by path, by tests.
+
+Standard library only: hundreds of tests start it, and a server of the SDK takes half a second of processor to start. It
+speaks both protocol eras, with the very answers of the SDK's server. The SDK's own is `polite.py`.
+"""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
+import sys
+import threading
 from typing import Any
 
-import anyio
-import mcp_types as types
-from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
-
-PIXEL = base64.b64encode(b"\x89PNG not really a picture").decode()
+PIXEL = "iVBORyBub3QgcmVhbGx5IGEgcGljdHVyZQ=="
 NUMBER = {"type": "number"}
 STRING = {"type": "string"}
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+MODERN = "2026-07-28"
+META = "io.modelcontextprotocol/"
+ABOUT = {"name": "lab", "version": "1"}
+CAPABILITIES = {
+    "prompts": {"listChanged": False},
+    "resources": {"listChanged": False, "subscribe": False},
+    "tools": {"listChanged": False},
+}
 
 
-def tool(name: str, properties: dict[str, Any], output: dict[str, Any] | None = None) -> types.Tool:
+def tool(name: str, properties: dict[str, Any], output: dict[str, Any] | None = None) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties, "required": list(properties)}
-    return types.Tool(name=name, description=f"The lab's {name}.", input_schema=schema, output_schema=output)
+    made = {"name": name, "description": f"The lab's {name}.", "inputSchema": schema}
+    return made if output is None else {**made, "outputSchema": output}
 
 
 TOOLS = [
@@ -46,82 +56,117 @@ TEXTS = {
 }
 
 
-def text(value: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(type="text", text=value)])
+def texts(*values: str, error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": value} for value in values], "isError": error}
 
 
-async def call(_ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-    arguments = params.arguments or {}
-    match params.name:
+def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    match name:
         case "add":
             total = {"sum": arguments["a"] + arguments["b"]}
-            return types.CallToolResult(
-                content=[types.TextContent(type="text", text=json.dumps(total))], structured_content=total
-            )
+            return {**texts(json.dumps(total)), "structuredContent": total}
         case "fail":
-            return types.CallToolResult(
-                content=[types.TextContent(type="text", text=arguments["message"])], is_error=True
-            )
+            return texts(arguments["message"], error=True)
         case "image":
-            return types.CallToolResult(content=[types.ImageContent(type="image", data=PIXEL, mime_type="image/png")])
+            return {**texts(), "content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]}
         case "big":
-            return text("x" * arguments["size"])
-        case "sleep":
-            await anyio.sleep(arguments["seconds"])
-            return text("slept")
+            return texts("x" * arguments["size"])
         case name if name in TEXTS:
-            return text(TEXTS[name])
+            return texts(TEXTS[name])
         case "two_parts":
-            return types.CallToolResult(
-                content=[types.TextContent(type="text", text="one"), types.TextContent(type="text", text="[2]")]
-            )
+            return texts("one", "[2]")
         case "lies":
-            return types.CallToolResult(content=[], structured_content={"ok": "yes"})
+            return {**texts(), "structuredContent": {"ok": "yes"}}
         case "die":
             os._exit(7)
         case "echo":
-            return types.CallToolResult(content=[], structured_content={"value": arguments["value"]})
+            return {**texts(), "structuredContent": {"value": arguments["value"]}}
         case _:
-            return types.CallToolResult(content=[])
+            return texts()
 
 
-async def list_tools(_ctx: Any, _params: Any) -> types.ListToolsResult:
-    return types.ListToolsResult(tools=TOOLS)
+def result(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    match method:
+        case "initialize":
+            asked = params["protocolVersion"]
+            version = asked if asked in VERSIONS else VERSIONS[0]
+            return {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": ABOUT}
+        case "server/discover":
+            return {"supportedVersions": [MODERN], "capabilities": CAPABILITIES}
+        case "tools/list":
+            return {"tools": TOOLS}
+        case "resources/list":
+            return {"resources": [{"uri": "lab://notes", "name": "notes"}]}
+        case "prompts/list":
+            return {"prompts": [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]}
+        case "tools/call":
+            return call(params["name"], params.get("arguments") or {})
+        case "resources/read":
+            return {"contents": [{"uri": params["uri"], "text": "the lab's notes"}]}
+        case "prompts/get":
+            greeting = {"type": "text", "text": f"Hello {(params.get('arguments') or {})['who']}"}
+            return {"messages": [{"role": "user", "content": greeting}]}
+        case "ping" if not is_modern(params):
+            return {}
+        case _:
+            return None
 
 
-async def list_resources(_ctx: Any, _params: Any) -> types.ListResourcesResult:
-    return types.ListResourcesResult(resources=[types.Resource(uri="lab://notes", name="notes")])
+def is_modern(params: dict[str, Any]) -> bool:
+    return f"{META}protocolVersion" in (params.get("_meta") or {})
 
 
-async def read_resource(_ctx: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-    content = types.TextResourceContents(uri=params.uri, text="the lab's notes")
-    return types.ReadResourceResult(contents=[content])
+writing = threading.Lock()
+sleeping: dict[Any, threading.Timer] = {}
 
 
-async def list_prompts(_ctx: Any, _params: Any) -> types.ListPromptsResult:
-    argument = types.PromptArgument(name="who", required=True)
-    return types.ListPromptsResult(prompts=[types.Prompt(name="greet", arguments=[argument])])
+def send(message: dict[str, Any]) -> None:
+    line = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":"))
+    with writing:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
 
 
-async def get_prompt(_ctx: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-    greeting = types.TextContent(type="text", text=f"Hello {(params.arguments or {})['who']}")
-    return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=greeting)])
+def answer(number: Any, method: str, params: dict[str, Any], found: dict[str, Any]) -> None:
+    if is_modern(params):
+        found = {**found, "resultType": "complete", "_meta": {f"{META}serverInfo": ABOUT}}
+        if method not in ("tools/call", "prompts/get"):
+            found |= {"cacheScope": "private", "ttlMs": 0}
+    send({"id": number, "result": found})
 
 
-async def main() -> None:
-    server = Server(
-        "lab",
-        version="1",
-        on_list_tools=list_tools,
-        on_call_tool=call,
-        on_list_resources=list_resources,
-        on_read_resource=read_resource,
-        on_list_prompts=list_prompts,
-        on_get_prompt=get_prompt,
-    )
-    async with stdio_server() as (read_stream, write_stream):
-        await server.run(read_stream, write_stream, server.create_initialization_options())
+def wake(number: Any, params: dict[str, Any]) -> None:
+    if sleeping.pop(number, None) is not None:
+        answer(number, "tools/call", params, texts("slept"))
+
+
+def take(number: Any, method: str, params: dict[str, Any]) -> None:
+    if method == "tools/call" and params["name"] == "sleep":
+        timer = sleeping[number] = threading.Timer(params["arguments"]["seconds"], wake, (number, params))
+        timer.daemon = True
+        timer.start()
+        return
+    try:
+        found = result(method, params)
+    except Exception as error:
+        failed = {"code": -32603, "message": "Internal server error"} if is_modern(params) else None
+        send({"id": number, "error": failed or {"code": 0, "message": str(error)}})
+        return
+    if found is None:
+        send({"id": number, "error": {"code": -32601, "message": "Method not found", "data": method}})
+    else:
+        answer(number, method, params, found)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        message: dict[str, Any] = json.loads(line)
+        params: dict[str, Any] = message.get("params") or {}
+        if "id" in message:
+            take(message["id"], message["method"], params)
+        elif message["method"] == "notifications/cancelled" and (timer := sleeping.pop(params["requestId"], None)):
+            timer.cancel()
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    main()

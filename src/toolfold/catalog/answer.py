@@ -140,6 +140,10 @@ class Hit:
     def _tool(self) -> ToolDefinition:
         return self.entry.tool()
 
+    @property
+    def _is_template(self) -> bool:
+        return self.kind == "resource" and self.entry.resource().template
+
     @cached_property
     def _skill(self) -> SkillBody | None:
         return msgspec.json.decode(self.entry.body, type=SkillBody) if self.kind == "skill" else None
@@ -152,7 +156,7 @@ class Hit:
             words = self._skill.doc or self.description
             return f"{self.import_}\n{self._skill.signature}\n{text.clean(words)}"
         lines = [f"{self.kind} {self.label}", *text.clean(self.description).split("\n"), self.import_]
-        if self.kind == "resource" and self.entry.resource().template:
+        if self._is_template:
             lines.append("Fill in the {placeholders}.")
         return "\n".join(line for line in lines if line)
 
@@ -167,7 +171,7 @@ class Hit:
         warning = self.warning(detail)
         if detail == "full":
             return f"{self.full}\n# Beware: {warning}." if warning else self.full
-        mark = "" if self.kind == "tool" else f" ({self.kind})"
+        mark = "" if self.kind == "tool" else f" ({self.kind}{' template' if self._is_template else ''})"
         mark += f" [{warning}]" if warning else ""
         if detail == "name_only":
             return f"{self.label}{mark}"

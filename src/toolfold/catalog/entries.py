@@ -37,6 +37,12 @@ class ToolBody(msgspec.Struct, frozen=True):
     output_schema: dict[str, Any] | None = None
 
 
+class TaskToolBody(ToolBody, frozen=True):
+    """A body of its own, so that the many tools without tasks stay as they were stored and pinned."""
+
+    task: bool = False
+
+
 class ResourceBody(msgspec.Struct, frozen=True, omit_defaults=True):
     mime_type: str = ""
     template: bool = False
@@ -46,7 +52,7 @@ class PromptBody(msgspec.Struct, frozen=True):
     arguments: list[PromptArgument] = []
 
 
-_Body = TypeVar("_Body", ToolBody, ResourceBody, PromptBody)
+_Body = TypeVar("_Body", TaskToolBody, ResourceBody, PromptBody)
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -72,7 +78,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         return self.server, _ORDER[self.kind], self.key
 
     def tool(self) -> ToolDefinition:
-        body = _decoded(self.body, ToolBody)
+        body = _decoded(self.body, TaskToolBody)
         return ToolDefinition(
             server=self.server,
             name=self.name,
@@ -81,6 +87,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
             input_schema=body.input_schema,
             output_schema=body.output_schema,
             annotations=self.annotations,
+            task=body.task,
         )
 
     def resource(self) -> ResourceDefinition:
@@ -137,7 +144,8 @@ def entries_of(listing: Listing) -> list[Entry]:
         found.setdefault((one.kind, one.key), one)
 
     for tool in listing.tools:
-        body = ToolBody(tool.input_schema, tool.output_schema)
+        schemas = tool.input_schema, tool.output_schema
+        body = TaskToolBody(*schemas, task=True) if tool.task else ToolBody(*schemas)
         keep(_from("tool", listing.server, tool.name, tool, body, annotations=tool.annotations))
     for resource in listing.resources:
         body = ResourceBody(resource.mime_type, resource.template)

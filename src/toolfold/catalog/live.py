@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from toolfold.catalog.catalog import Answer, Catalog, Detail
 from toolfold.catalog.entries import EVERYTHING, Scope
 from toolfold.catalog.skill_entries import SkillEntries
-from toolfold.codegen.names import identifier
 from toolfold.definitions import Listing, ToolDefinition
 from toolfold.errors import UnknownTool, UpstreamError, UpstreamIsToolfold
 from toolfold.upstream.fleet import Fleet
@@ -25,6 +24,7 @@ _SOME_KNOWN = 5.0
 """Seconds that it waits when it has something to search in."""
 _TIME_TO_ANSWER = 0.05
 _ABSENT_SHOWN = 3
+_WORD = re.compile(r"[^\W_]+")
 
 
 class LiveCatalog:
@@ -94,16 +94,11 @@ class LiveCatalog:
         if wanted:
             await self.roster.wait_for(wanted, timeout)
 
-    async def listed_for_program(self, code: str, seconds: float) -> None:
+    async def listed_for_program(self, named: Iterable[str], seconds: float) -> None:
         """A program waits only for servers that it names; the others are listed in the background."""
-        missing = self.catalog.missing
-        if missing:
+        if self.catalog.missing:
             self.roster.want()
-            await self.listed(self.unlisted_in(code), max(seconds - _TIME_TO_ANSWER, 0.0))
-
-    def unlisted_in(self, code: str) -> list[str]:
-        """The servers that a program names and that have not been listed."""
-        return [server for server in self.catalog.missing if _names(code, server)]
+            await self.listed(named, max(seconds - _TIME_TO_ANSWER, 0.0))
 
     @property
     def unlisted(self) -> dict[str, UpstreamError]:
@@ -113,7 +108,7 @@ class LiveCatalog:
 
     async def _listed_for_search(self, query: str) -> None:
         """A search waits once for each server that was never listed, and longer only where nothing is known at all."""
-        missing = [server for server in self.catalog.missing if server not in self._waited_for or server in query]
+        missing = [server for server in self.catalog.missing if server not in self._waited_for or _is_in(query, server)]
         if missing:
             self._waited_for.update(missing)
             await self.listed(missing, _SOME_KNOWN if self.catalog.entries else FIRST_LISTING)
@@ -145,7 +140,7 @@ class LiveCatalog:
                 raise
 
 
-def _names(code: str, server: str) -> bool:
-    """Whether a program names a server: as its module, or in a tool's full name."""
-    words = "|".join(map(re.escape, {server, identifier(server, "server")}))
-    return re.search(rf"(?:servers\.|servers import [^\n]*\b|mcp__|[\"'])(?:{words})(?![A-Za-z0-9])", code) is not None
+def _is_in(query: str, server: str) -> bool:
+    """Whether a query names a server: all the words of its name, one after the other."""
+    asked, name = _WORD.findall(query.casefold()), _WORD.findall(server.casefold())
+    return bool(name) and any(asked[start : start + len(name)] == name for start in range(len(asked)))

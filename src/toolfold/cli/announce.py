@@ -33,7 +33,8 @@ def _announce(command: str, question: Question, link: str) -> None:
         return
     what = f"{one_line(question.server, _NAME_CHARS)}.{one_line(question.tool, _NAME_CHARS)}"
     name = what if question.tool else "A program"
-    text = f"{name} waits for your approval: run `{command}` in a terminal."
+    wanted = "approval" if question.form is None else "answer"
+    text = f"{name} waits for your {wanted}: run `{command}` in a terminal."
     if _has_display() and _notified(text):
         return
     note(text)

@@ -8,12 +8,14 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import typer
 
 from toolfold.cli.console import note
 from toolfold.cli.options import DataDir
 from toolfold.cli.question import is_interactive, show, typed_reply
 from toolfold.errors import ConfigError
+from toolfold.schema.forms import Form
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,9 +48,10 @@ def approve(data: DataDir = None) -> None:
         for question in gateway.questions():
             asked += 1
             show(question["text"], _about(question))
-            reply = typed_reply(question["replies"], question["waiting"], skip=True)
-            if reply is not None:
-                note(gateway.answer(question["id"], reply))
+            form = msgspec.convert(question["form"], Form) if question.get("form") else None
+            replied = typed_reply(question["replies"], question["waiting"], form, skip=True)
+            if replied is not None:
+                note(gateway.answer(question["id"], *replied))
     if not asked:
         note("Nothing waits for approval.")
 
@@ -79,15 +82,16 @@ class _Gateway:
             return []
         return cast("list[dict[str, Any]]", found) if status == 200 else []
 
-    def answer(self, number: str, reply: str) -> str:
+    def answer(self, number: str, reply: str, typed: dict[str, str]) -> str:
         """What became of it, for the person."""
         try:
-            status, found = self._request("POST", f"/questions/{number}", reply)
+            body = json.dumps({"reply": reply, "typed": typed})
+            status, found = self._request("POST", f"/questions/{number}", body)
         except (OSError, http.client.HTTPException, ValueError):
             return "Too late: the gateway has ended."
         if status != 200:
-            return f"Not accepted: {found.get('error', status)}."
-        return "Not allowed." if reply == "no" else "Allowed."
+            return f"Not accepted: {str(found.get('error', status)).removesuffix('.')}."
+        return "Not allowed." if reply == "no" else "Sent." if typed else "Allowed."
 
     def _request(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_TIMEOUT)

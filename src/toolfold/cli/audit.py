@@ -287,6 +287,7 @@ def _line(item: Run | Call | ToolNoted) -> str:
     if isinstance(item, Call):
         parts = [f"  {item.call}", item.caller, item.target]
         parts += [" ".join(filter(None, [item.decision, item.rule, item.approved_by]))] if item.decision else []
+        parts += [item.asked] if item.asked else []
     else:
         calls = f"{item.calls} call{'s' * (item.calls != 1)}"
         parts = [item.run, item.caller, f"session {item.session}" if item.session else "run", calls]

@@ -15,7 +15,7 @@ import typer
 from toolfold.cli.console import printable, write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, log_to_file, run_async
 from toolfold.cli.trust import offer_trust
-from toolfold.errors import ToolfoldError, UpstreamIsToolfold
+from toolfold.errors import SignInNeeded, ToolfoldError, UpstreamIsToolfold
 
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
@@ -79,7 +79,9 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
             log_to_file(fold.settings.data_dir / "logs")
             lines = _config(fold)
             status.update("starting every server")
-            lines += await _servers(fold)
+            places = [("--config", config), ("--data", data)]
+            options = "".join(f" {name} {shlex.quote(str(given))}" for name, given in places if given is not None)
+            lines += await _servers(fold, options)
             lines += _definitions(fold)
             # The program that proves the sandbox searches: that is no reason to start a server again that failed.
             await fold.roster.close()
@@ -119,7 +121,7 @@ def _config(fold: Toolfold) -> list[Line]:
     return lines
 
 
-async def _servers(fold: Toolfold) -> list[Line]:
+async def _servers(fold: Toolfold, options: str) -> list[Line]:
     failures = {server: state.error for server, state in (await fold.roster.refresh(keep_asking=False)).items()}
     counts: dict[str, str] = {}
     for info in fold.catalog.servers:
@@ -132,15 +134,10 @@ async def _servers(fold: Toolfold) -> list[Line]:
             lines.append(Line(topic="server", name=health.server, state="ok", detail=_OURSELVES))
             continue
         if problem is not None:
-            lines.append(
-                Line(
-                    topic="server",
-                    name=health.server,
-                    state="bad",
-                    detail=problem.message,
-                    todo=_todo(problem.hint, fold.settings.servers[health.server].source, health.log_file),
-                )
-            )
+            todo = _todo(problem.hint, fold.settings.servers[health.server].source, health.log_file)
+            if isinstance(problem, SignInNeeded):
+                todo = f"Run: toolfold auth login {shlex.quote(health.server)}{options}"
+            lines.append(Line(topic="server", name=health.server, state="bad", detail=problem.message, todo=todo))
             continue
         detail = f"{counts.get(health.server, '')}; protocol {health.protocol_version}; log {health.log_file}"
         lines.append(Line(topic="server", name=health.server, state="ok", detail=detail))

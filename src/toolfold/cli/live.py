@@ -68,7 +68,9 @@ class Live:
                 if self._status is not None:
                     self._status.stop()
                 question.show(asked.text)
-                return Replied(await question.typed_reply_later(asked.replies, asked.waiting), "terminal")
+                reply, typed = await question.typed_reply_later(asked.replies, asked.waiting, asked.form)
+                values = asked.form.parse(typed) if asked.form is not None and reply != "no" else {}
+                return Replied(reply, "terminal", values=values)
         finally:
             if not self._asking.locked():
                 if self._status is not None:

@@ -21,13 +21,16 @@ COMMANDS = {
     "generate": "Write the typed API of all tools into a folder.",
     "doctor": "Check config, servers and sandbox, and say what to do.",
     "savings": "Count what the definitions of your own servers cost, and what Toolfold's do.",
+    "auth": "Sign in to remote servers.",
     "approve": "Answer programs that wait for a person's approval.",
     "trust": "Show what a project's own config files would start, and allow it.",
     "audit": "Read the audit log, and prove that it is whole.",
     "tools": "See and accept changes of tools.",
-    "skills": "See, promote, approve and remove saved functions.",
+    "skills": "See, share, promote, approve and remove saved functions.",
     "token": "Say who may call over HTTP with a token of their own.",
     "policy": "Say what may be called: list, test and write rules.",
+    "sessions": "See, export, share and end sessions.",
+    "files": "List, fetch, add and remove files of a session.",
     "demo": "Run six scenarios on embedded servers and measure them.",
 }
 

@@ -7,12 +7,16 @@ import os
 import sys
 from typing import TYPE_CHECKING, cast
 
-from toolfold.cli.console import note
+from toolfold.cli.console import note, printable
+from toolfold.schema.forms import InvalidValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from toolfold.guards.events import Reply
+    from toolfold.schema.forms import Field, Form
+
+_YES_NO = {"y": "once", "yes": "once", "n": "no", "no": "no"}
 
 _WORDS = {
     "once": "[o]nce",
@@ -44,30 +48,93 @@ def understood(line: str, replies: Sequence[str]) -> Reply | None:
     return cast("Reply", found[0]) if len(found) == 1 else None
 
 
-def typed_reply(replies: Sequence[str], waiting: int, *, skip: bool) -> Reply | None:
+Typed = tuple["Reply", dict[str, str]]
+"""An answer, and what was typed into each field of the form, if there is one."""
+
+
+def typed_reply(replies: Sequence[str], waiting: int, form: Form | None, *, skip: bool) -> Typed | None:
     """Wait for the person's answer; asked again until it is one. None: no answer now."""
     forget_typed_ahead()
-    while True:
-        sys.stderr.write(prompt(replies, waiting, skip=skip))
-        sys.stderr.flush()
-        line = sys.stdin.readline()
-        if not line.strip():
-            return None
-        reply = understood(line, replies)
-        if reply is not None:
-            return reply
+    dialog = _dialog(replies, waiting, form, skip=skip)
+    try:
+        _write(next(dialog))
+        while True:
+            _write(dialog.send(sys.stdin.readline()))
+    except StopIteration as end:
+        return end.value
 
 
-async def typed_reply_later(replies: Sequence[str], waiting: int) -> Reply:
+async def typed_reply_later(replies: Sequence[str], waiting: int, form: Form | None) -> Typed:
     """The same without holding up the loop. Enter, and the end of the input, are a no."""
     forget_typed_ahead()
+    dialog = _dialog(replies, waiting, form, skip=False)
+    try:
+        _write(next(dialog))
+        while True:
+            _write(dialog.send(await _line()))
+    except StopIteration as end:
+        return end.value or ("no", {})
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _dialog(
+    replies: Sequence[str], waiting: int, form: Form | None, *, skip: bool
+) -> Generator[str, str, Typed | None]:
+    """Yields what is written, and is sent what is typed; None where no answer was given."""
     while True:
-        sys.stderr.write(prompt(replies, waiting, skip=False))
-        sys.stderr.flush()
-        line = await _line()
-        reply = understood(line, replies)
-        if reply is not None or not line.strip():
-            return reply or "no"
+        line = yield prompt(replies, waiting, skip=skip) if form is None else form_prompt(form, skip=skip)
+        if not line.strip():
+            return None
+        reply = understood(line, replies) if form is None else _YES_NO.get(line.strip().lower())
+        if reply is not None:
+            break
+    typed: dict[str, str] = {}
+    for field in form.fields if form is not None and reply != "no" else ():
+        text = yield from _field_dialog(field)
+        if text is None:
+            return None
+        typed[field.name] = text
+    return cast("Reply", reply), typed
+
+
+def _field_dialog(field: Field) -> Generator[str, str, str | None]:
+    """What was typed, if the field takes it; empty for nothing (or the default); None at the end of the input."""
+    before = ""
+    while True:
+        line = yield before + printable(field_prompt(field))
+        if not line:
+            return None
+        text = line.rstrip("\r\n")
+        if not text and (not field.required or field.default is not None):
+            return ""
+        try:
+            if text:
+                field.parse(text)
+                return text
+            before = f"{field.label} is required.\n"
+        except InvalidValueError as error:
+            before = f"{printable(str(error))}\n"
+
+
+def form_prompt(form: Form, *, skip: bool) -> str:
+    what = "Done? [y]es" if form.url else "Answer? [y]es" if form.fields else "Accept? [y]es"
+    return f"{what}, [n]o [{'Enter: later' if skip else 'Enter: no'}] "
+
+
+def field_prompt(field: Field) -> str:
+    lines = [f"  {field.description}"] if field.description else []
+    lines += [f"  {number}. {option.label}" for number, option in enumerate(field.options, 1)]
+    facts = {"boolean": "y/n", "choice": "number", "choices": "numbers, with commas"}.get(field.kind, field.kind)
+    if field.default is not None:
+        shown = field.default if not isinstance(field.default, bool) else "y" if field.default else "n"
+        facts += f", Enter: {shown}"
+    elif not field.required:
+        facts += ", Enter: none"
+    return "\n".join([*lines, f"{field.label} ({facts}): "])
 
 
 async def _line() -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolfold.cli.console import write_json
+from toolfold.cli.console import note, write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
 from toolfold.cli.question import is_interactive
 from toolfold.cli.trust import offer_trust
@@ -27,6 +27,7 @@ def run(
     code: Annotated[str | None, typer.Option("-c", "--code", help="The program itself.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Keep files under this name.")] = None,
     timeout: Annotated[float | None, typer.Option("--timeout", min=0.001, help="Seconds the program may take.")] = None,
+    images: Annotated[Path | None, typer.Option("--images", help="Where to write images that it shows.")] = None,
     check: Annotated[bool, typer.Option(help="Review the program before it runs.")] = True,
     config: Config = None,
     catalog: CatalogDirs = None,
@@ -63,8 +64,24 @@ def run(
         from toolfold.cli.live import conclude
 
         conclude(result)
+        _write_images(result, images)
     if not result.success:
         raise SystemExit(1)
+
+
+def _write_images(result: RunResult, folder: Path | None) -> None:
+    """What a model would see; a terminal cannot show it."""
+    if not result.images:
+        return
+    from tempfile import mkdtemp
+
+    if folder is None:
+        folder = Path(mkdtemp(prefix="toolfold-images-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, image in enumerate(result.images, 1):
+        path = folder / f"{number}.{image.mime_type.partition('/')[2]}"
+        path.write_bytes(image.data)
+        note(f"image: {path} ({image.width} × {image.height})")
 
 
 def _read(file: str | None, code: str | None) -> str:

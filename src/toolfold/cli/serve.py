@@ -88,8 +88,10 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, data: Pat
             note("Its clients need the token of this data folder. For example:")
             note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
 
-    async with _prepared(fold, note), _local_questions(fold, data) as ask_locally:
-        await serve_http(fold, host, port, token=given or made, started=started, ask_locally=ask_locally)
+    async with _local_questions(fold, data) as ask_locally:
+        prepared = _prepared(fold, note)
+        token = given or made
+        await serve_http(fold, host, port, token=token, started=started, ask_locally=ask_locally, prepared=prepared)
 
 
 @asynccontextmanager

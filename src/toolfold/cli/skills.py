@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolfold.cli import skills_share
 from toolfold.cli.console import note, printable, write_json
 from toolfold.cli.options import Config, DataDir, Json, open_fold, run_async
 from toolfold.errors import ConfigError, SkillError
@@ -30,10 +31,12 @@ _SCOPES = ("project", "user", "shared")
 
 def register(app: typer.Typer) -> None:
     skills = typer.Typer(
-        help="See, promote, approve and remove saved functions.\n\nExample: toolfold skills list", no_args_is_help=True
+        help="See, share, promote, approve and remove saved functions.\n\nExample: toolfold skills list",
+        no_args_is_help=True,
     )
     for command in (list_, show, rm, promote, approve):
         skills.command(command.__name__.rstrip("_"))(command)
+    skills_share.add_to(skills)
     app.add_typer(skills, name="skills")
 
 
@@ -155,9 +158,10 @@ def promote(
 
     async def save() -> Skill:
         from toolfold.guards.context import LOCAL_CALLER, Deadline, RunContext
+        from toolfold.review.servers import named_servers
 
         async with open_fold(config, None, data) as fold:
-            await fold.live.listed_for_program(source, 20.0)
+            await fold.live.listed_for_program(named_servers(source, fold.catalog.missing), 20.0)
             context = RunContext(LOCAL_CALLER, None, Deadline(60.0), code=source)
             origin = {"author": LOCAL_CALLER, "promoted-from": run}
             saved = await fold.skills.save(context, draft, wanted, approved=True, provenance=origin)

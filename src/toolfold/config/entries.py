@@ -14,6 +14,7 @@ from toolfold.config import documents, edge
 from toolfold.config.documents import Problem, known_key, one_line
 from toolfold.config.expand import UnsetError, Variables
 from toolfold.config.itself import runs_toolfold
+from toolfold.config.oauth import NAMES, OAuthSettings, oauth_of, read_oauth
 from toolfold.config.settings import ServerConfig
 
 DISABLED = "disabled"
@@ -34,7 +35,7 @@ HEADER_KEYS = ("headers", "http_headers")
 _KNOWN = frozenset(
     {"type", "transport", "command", "args", "env", "envFile", "env_vars", "cwd", "disabled", "enabled", "timeout"}
     | {*URL_KEYS, *HEADER_KEYS, "env_http_headers", "bearer_token_env_var", "call_timeout", "start_timeout"}
-    | {"tool_timeout_sec", "startup_timeout_sec", "startup_timeout_ms"}
+    | {"tool_timeout_sec", "startup_timeout_sec", "startup_timeout_ms", "oauth"}
 )
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _LONGEST_NAME = 128
@@ -195,9 +196,26 @@ class _Entry:
             transport=transport,
             url=url,
             headers=self._headers(),
+            oauth=self._oauth(),
             source=self.reader.file,
             **self._timeouts(),
         )
+
+    def _oauth(self) -> OAuthSettings:
+        key, given = oauth_of(self.fields, strict=self.dialect.strict)
+
+        def text(name: str, value: object) -> str:
+            return self._text(f"{key}.{name}", value)
+
+        def unknown(name: str) -> None:
+            if self.dialect.strict:
+                place = f"{self.key}.{key}.{name}"
+                self.reader.problems.append(Problem(self.reader.file, place, known_key(name, NAMES), self.name))
+
+        def bad(name: str, expected: str) -> _EntryError:
+            return _EntryError(f"{key}.{name}".rstrip("."), expected)
+
+        return read_oauth(given, text, unknown, bad)
 
     def _transport(self) -> Literal["stdio", "http", "sse"]:
         stated = self.fields.get("type", self.fields.get("transport"))

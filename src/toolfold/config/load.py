@@ -212,8 +212,9 @@ class _ConfigFile:
             self.settings["data_dir"] = host.absolute(self.settings["data_dir"], base)
         if "catalog_dirs" in self.settings:
             self.settings["catalog_dirs"] = tuple(host.absolute(one, base) for one in self.settings["catalog_dirs"])
-        if self.settings.get("skills.project") is not None:
-            self.settings["skills.project"] = host.absolute(self.settings["skills.project"], base)
+        for key in ("skills.project", "logseq.graph"):
+            if self.settings.get(key) is not None:
+                self.settings[key] = host.absolute(self.settings[key], base)
         for key, path in (("audit", "head_file"), ("jwt", "jwks_file")):
             group = self.settings.get(key)
             if group is not None and getattr(group, path) is not None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from toolfold.config.documents import Problem, known_key, nearest, one_line
 from toolfold.config.expand import UnsetError, Variables
+from toolfold.config.logseq import LogseqSettings
 from toolfold.config.policy import (
     ApprovalSettings,
     ContextSettings,
@@ -43,6 +44,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "sandbox": SandboxSettings,
     "retention": RetentionSettings,
     "skills": SkillSettings,
+    "logseq": LogseqSettings,
     "policy": PolicySettings,
     "approval": ApprovalSettings,
     "context": ContextSettings,

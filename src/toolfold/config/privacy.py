@@ -71,6 +71,8 @@ class PrivacySettings(Model):
     """A language (`en`): Presidio, where it is installed, is asked too. It is slow."""
     persist: bool = False
     """Whether tokens outlive this process, in an encrypted file for each session."""
+    images: bool = False
+    """Whether programs may show images to the model, which no one searches for private values."""
     values: int = Field(default=200_000, ge=1, le=1_000_000)
     """Values that one session may hold."""
     memory: Size = 128 * 1000**2

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -76,8 +76,14 @@ class Redactor:
         self._url = config.url
         found = sorted({form for secret in _secrets(config) for form in _forms(secret)}, key=len, reverse=True)
         self._long = [secret for secret in found if len(secret) >= _SHORTEST]
+        self._configured = self._long
         short = [rf"(?<!\w){re.escape(secret)}(?!\w)" for secret in found if len(secret) < _SHORTEST]
         self._short = re.compile("|".join(short)) if short else None
+
+    def also(self, secrets: Iterable[str]) -> None:
+        """Mask these as well, in place of those that were given here before: what a sign-in has brought."""
+        added = {form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)}
+        self._long = sorted({*self._configured, *added}, key=len, reverse=True)
 
     def text(self, text: str) -> str:
         """`text` without secrets."""
@@ -119,6 +125,7 @@ def masked_url(url: str) -> str:
 def _secrets(config: ServerConfig) -> Iterator[str]:
     for name, value in (*config.env.items(), *config.headers.items()):
         yield from _in_value(name, value)
+    yield from filter(None, (config.oauth.client_secret, config.oauth.private_key))
     yield from _in_url(config.url)
     yield from _in_arguments(config.args)
 

@@ -10,7 +10,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import Callers, JwtSettings
+from toolfold.config.logseq import LogseqSettings
 from toolfold.config.model import Model, switchable
+from toolfold.config.oauth import OAuthSettings
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
@@ -38,6 +40,8 @@ class ServerConfig(Model):
     cwd: str = ""
     url: str = Field(default="", repr=False)
     headers: dict[str, str] = Field(default={}, repr=False)
+    oauth: OAuthSettings = OAuthSettings()
+    """How to sign in to a remote server."""
     call_timeout: Seconds = 60.0
     """Seconds that one call may take."""
     start_timeout: Seconds = 30.0
@@ -51,6 +55,11 @@ class ServerConfig(Model):
         if self.transport != "stdio" and not self.url:
             raise ValueError(f"an {self.transport} server needs `url`")
         return self
+
+    @property
+    def may_sign_in(self) -> bool:
+        """Whether OAuth may be used: an `Authorization` header of its own takes its place."""
+        return self.transport != "stdio" and self.oauth.enabled and "authorization" not in map(str.lower, self.headers)
 
 
 class SandboxSettings(Model):
@@ -66,6 +75,10 @@ class SandboxSettings(Model):
     """Cores, where a cgroup can hold the program to it."""
     disk: Size = 1000**3
     """Bytes the workspace may hold."""
+    kept: Size = 50 * 1000**2
+    """Bytes that a session may hold by `keep`."""
+    images: int = Field(default=8, ge=0)
+    """Images that one run may show."""
     processes: int = Field(default=64, ge=1)
     output: Size = 100 * 1000**2
     """Bytes a run may print before it is ended."""
@@ -101,6 +114,7 @@ class Settings(Model):
     """Runs that may wait in that line; more are refused."""
     retention: RetentionSettings = RetentionSettings()
     skills: SkillSettings = SkillSettings()
+    logseq: LogseqSettings = LogseqSettings()
     check: bool = True
     """Whether programs are reviewed before they run."""
     semantic: bool = True

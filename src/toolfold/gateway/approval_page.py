@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -26,6 +27,7 @@ from toolfold.gateway.connections import Connections
 from toolfold.gateway.http import listen
 from toolfold.gateway.peer import is_own_process
 from toolfold.guards.events import Question, Replied
+from toolfold.schema.forms import InvalidValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +42,8 @@ FOLDER = "approvals"
 """In the data folder: a file for each gateway that has asked something, with its port and key."""
 _HOST = "127.0.0.1"
 _BODY_LIMIT = 4096
+_FORM_LIMIT = 512 * 1024
+"""Bytes of an answer to a question with a form."""
 _BODY_TIMEOUT = 10.0
 
 
@@ -55,15 +59,15 @@ class _Open:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     since: float = field(default_factory=time.time)
 
-    def give(self, reply: Any, by: str) -> bool:
-        """Whether this was an answer, and the first one."""
-        if self.answer.done():
+    def give(self, reply: Any, by: str, typed: dict[str, str] | None = None) -> bool:
+        """Whether this was an answer, and the first one. Raises InvalidValueError for values that do not fit."""
+        if self.answer.done() or reply not in self.question.replies:
             return False
-        for known in self.question.replies:
-            if known == reply:
-                self.answer.set_result(Replied(known, by))
-                return True
-        return False
+        form = self.question.form
+        # On the page the defaults were filled in from the start; what is empty there was made so.
+        values = form.parse(typed or {}, defaults=by != "page") if form is not None and reply != "no" else {}
+        self.answer.set_result(Replied(reply, by, values=values))
+        return True
 
 
 class ApprovalPage:
@@ -142,10 +146,17 @@ class ApprovalPage:
         # Browsers always say where a form was sent from; a form of another site is refused.
         if request.method != "POST" or request.headers.getlist("origin") != [f"http://{_HOST}:{self._port}"]:
             return html.page(html.REFUSED, 403)
-        body = await _body(request)
-        reply = parse_qs(body.decode("ascii", "replace")).get("answer", [""])
-        if len(reply) != 1 or not waiting.give(reply[0], "page"):
-            return html.page(html.REFUSED, 400)
+        sent = parse_qs((await _body(request, waiting)).decode("ascii", "replace"), keep_blank_values=True)
+        reply = sent.get("answer", [""])
+        form = waiting.question.form
+        typed = html.typed(form, sent) if form is not None else {}
+        try:
+            if len(reply) != 1 or not waiting.give(reply[0], "page", typed):
+                return html.page(html.REFUSED, 400)
+        except InvalidValueError as error:
+            return html.page(html.question(waiting.question, waiting.caller, waiting.session, typed, str(error)), 422)
+        if form is not None:
+            return html.page(html.DECLINED if reply[0] == "no" else html.SENT)
         return html.page(html.DENIED if reply[0] == "no" else html.ALLOWED)
 
     async def _questions(self, request: Request, rest: list[str], connection: Any) -> Response:
@@ -159,10 +170,13 @@ class ApprovalPage:
         waiting = self._open.get(rest[0]) if len(rest) == 1 else None
         if waiting is None:
             return JSONResponse({"error": "no such question: it was answered, or nobody waits for it any more"}, 404)
-        body = await _body(request)
-        if request.method != "POST" or not waiting.give(body.decode("ascii", "replace"), "toolfold approve"):
-            return JSONResponse({"error": "not an answer to this question"}, 400)
-        return JSONResponse({})
+        reply, typed = _told(await _body(request, waiting))
+        try:
+            if request.method == "POST" and waiting.give(reply, "toolfold approve", typed):
+                return JSONResponse({})
+        except InvalidValueError as error:
+            return JSONResponse({"error": str(error)}, 422)
+        return JSONResponse({"error": "not an answer to this question"}, 400)
 
 
 def _same(secret: str, given: str) -> bool:
@@ -178,20 +192,31 @@ def _described(waiting: _Open) -> dict[str, Any]:
         "tool": question.tool,
         "waiting": question.waiting,
         "replies": question.replies,
+        "form": None if question.form is None else msgspec.to_builtins(question.form),
         "caller": waiting.caller,
         "session": waiting.session,
         "since": waiting.since,
     }
 
 
-async def _body(request: Request) -> bytes:
+def _told(body: bytes) -> tuple[str, dict[str, str]]:
+    """The answer that `toolfold approve` sends, and what was typed into each field."""
+    try:
+        told = json.loads(body)
+        return str(told["reply"]), {str(name): str(text) for name, text in told.get("typed", {}).items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return "", {}
+
+
+async def _body(request: Request, waiting: _Open) -> bytes:
     """The body; what is too long or too slow is empty."""
+    limit = _BODY_LIMIT if waiting.question.form is None else _FORM_LIMIT
     body = bytearray()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_BODY_TIMEOUT):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > _BODY_LIMIT:
+                if len(body) > limit:
                     return b""
             return bytes(body)
     return b""

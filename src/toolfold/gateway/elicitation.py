@@ -8,6 +8,7 @@ import mcp_types as types
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolfold.guards.events import Replied
+from toolfold.schema.forms import InvalidValueError
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from toolfold.guards.events import Question
 
 _CHANNEL = "elicitation"
-_INVALID = Replied("no", "the client's answer was invalid")
+_INVALID = Replied("no", _CHANNEL, "the client's answer was invalid")
+# Clients without a person at them (`claude -p`, `codex exec`) decline or cancel at once, so this is not a person's no.
+_DECLINED = Replied("no", _CHANNEL, "the client declined or closed the question")
 
 
 def offers_forms(ctx: ServerRequestContext[Any]) -> bool:
@@ -31,6 +34,8 @@ def is_modern(ctx: ServerRequestContext[Any]) -> bool:
 
 
 def form(question: Question) -> types.ElicitRequestFormParams:
+    if question.form is not None:
+        return types.ElicitRequestFormParams(message=question.text, requested_schema=question.form.schema)
     answer = {
         "type": "string",
         "title": "Allow this?" if question.waiting == 1 else f"Allow these {question.waiting} calls?",
@@ -46,6 +51,11 @@ def replied(question: Question, response: Any) -> Replied:
     if not isinstance(response, types.ElicitResult):
         return _INVALID
     if response.action != "accept":
-        return Replied("no", _CHANNEL)
+        return _DECLINED
+    if question.form is not None:
+        try:
+            return Replied("once", _CHANNEL, values=question.form.check(response.content or {}))
+        except InvalidValueError:
+            return _INVALID
     answer = (response.content or {}).get("answer")
     return next((Replied(reply, _CHANNEL) for reply in question.replies if reply == answer), _INVALID)

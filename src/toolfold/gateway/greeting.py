@@ -19,7 +19,7 @@ from toolfold.definitions import OWN_NAME
 from toolfold.gateway.texts import INSTRUCTIONS, offered_tools
 
 _OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-_MODERN = "2026-07-28"
+MODERN = "2026-07-28"
 _META = "io.modelcontextprotocol/"
 _SMALL = 64 * 1024
 """Bytes that hold the first questions of any client."""
@@ -31,7 +31,8 @@ _ENVELOPE = {"resultType": "complete", "cacheScope": "private", "ttlMs": 0, "_me
 class Greeting:
     """`received` is everything that was read; `answered` are the ids of the requests that have their answer.
 
-    `read_only` says whether the permission profile lets programs only read: clients are told so.
+    `version` is the protocol revision that was agreed on, `""` before that. `read_only` says whether the permission
+    profile lets programs only read: clients are told so.
     """
 
     def __init__(self, wire_in: int = 0, wire_out: int = 1, *, read_only: bool = False) -> None:
@@ -40,7 +41,7 @@ class Greeting:
         self.received = bytearray()
         self.answered: set[int | str] = set()
         self._seen = 0
-        self._version = ""
+        self.version = ""
         self._over = False
 
     async def while_importing(self, module: str) -> None:
@@ -73,46 +74,54 @@ class Greeting:
             self._over = bool(line) and not self._answer(line)
 
     def _answer(self, line: bytes) -> bool:
+        answer = self.answer_to(line)
+        if answer is None:
+            return False
+        number, body = answer
+        if number is not None:
+            try:
+                os.write(self._wire_out, body + b"\n")
+            except OSError:
+                return False
+            self.answered.add(number)
+        return True
+
+    def answer_to(self, line: bytes) -> tuple[int | str | None, bytes] | None:
+        """The id and the answer to a message (a notification has neither); None where only the SDK can tell."""
         try:
             message = json.loads(line)
             if message["method"] == "notifications/initialized" and "id" not in message:
-                return True
+                return None, b""
             answer = self._result(message["method"], message.get("params") or {})
             number = message["id"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return False
+            return None
         if answer is None or message["jsonrpc"] != "2.0" or type(number) not in (int, str):
-            return False
-        body = json.dumps({"jsonrpc": "2.0", "id": number, "result": answer}, separators=(",", ":"))
-        try:
-            os.write(self._wire_out, body.encode() + b"\n")
-        except OSError:
-            return False
-        self.answered.add(number)
-        return True
+            return None
+        return number, json.dumps({"jsonrpc": "2.0", "id": number, "result": answer}, separators=(",", ":")).encode()
 
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         """The result that the SDK would give; None where only it can tell."""
         if method == "initialize":
             known = params["protocolVersion"] in _OLDER and isinstance(params["capabilities"], dict)
             client = cast("dict[str, Any]", params["clientInfo"])
-            if self._version or not known or {type(client["name"]), type(client["version"])} != {str}:
+            if self.version or not known or {type(client["name"]), type(client["version"])} != {str}:
                 return None
-            self._version = params["protocolVersion"]
-            return {"protocolVersion": self._version, "serverInfo": _OURSELVES, **_OFFER}
-        if self._version in _OLDER:
+            self.version = params["protocolVersion"]
+            return {"protocolVersion": self.version, "serverInfo": _OURSELVES, **_OFFER}
+        if self.version in _OLDER:
             return {"tools": self._tools} if method == "tools/list" and "cursor" not in params else None
         meta = cast("dict[str, Any]", params["_meta"])
         capabilities = meta[f"{_META}clientCapabilities"]
-        if meta[f"{_META}protocolVersion"] != _MODERN or not isinstance(capabilities, dict) or "cursor" in params:
+        if meta[f"{_META}protocolVersion"] != MODERN or not isinstance(capabilities, dict) or "cursor" in params:
             return None
         offers: dict[str, dict[str, Any]] = {
-            "server/discover": {**_OFFER, "supportedVersions": [_MODERN]},
+            "server/discover": {**_OFFER, "supportedVersions": [MODERN]},
             "tools/list": {"tools": self._tools},
         }
         if method not in offers:
             return None
-        self._version = _MODERN
+        self.version = MODERN
         return {**offers[method], **_ENVELOPE}
 
 

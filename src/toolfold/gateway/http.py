@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import ipaddress
 import socket
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from toolfold.errors import ConfigError, InvalidRequest
 from toolfold.gateway.callers import CONTEXT_HEADER, Callers, context_values
 from toolfold.gateway.connections import Connections
-from toolfold.gateway.server import make_server
-from toolfold.gateway.streamable import McpEndpoint
+from toolfold.gateway.early import EarlyEndpoint
+from toolfold.gateway.greeting import Greeting
+from toolfold.gateway.texts import only_reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -57,10 +60,12 @@ async def serve_http(
     token: str | None,
     started: Callable[[str], None],
     ask_locally: AskLocally | None = None,
+    prepared: AbstractAsyncContextManager[None] | None = None,
 ) -> None:
     """Serve until cancelled. `started` is called with the address. Off loopback a token is required.
 
-    `ask_locally` is for clients that show no forms.
+    `ask_locally` is for clients that show no forms. `prepared` is entered when everything is imported: first questions
+    are answered before that.
     """
     if not token and not is_loopback(host):
         raise ConfigError(
@@ -69,13 +74,26 @@ async def serve_http(
         )
     sock = listen(host, port)
     bound = sock.getsockname()[1]
-    server = make_server(fold, ask_locally=ask_locally)
-    async with server.lifespan(server) as state:
-        endpoint = McpEndpoint(server, _allowed_names(host, bound), state)
-        app = Authenticated(_Routes(endpoint), Callers(fold.settings, token))
-        async with Connections(app, sock):
-            started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
-            await asyncio.Event().wait()
+    names = _allowed_names(host)
+    hosts = [f"{name}:{bound}" for name in names] + names
+    early = EarlyEndpoint(hosts, lambda: Greeting(read_only=only_reads(fold.settings)))
+    app = Authenticated(_Routes(early), Callers(fold.settings, token))
+    async with AsyncExitStack() as stack, Connections(app, sock):
+        started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
+        await asyncio.to_thread(importlib.import_module, "toolfold.gateway.streamable")
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        from toolfold.gateway.server import make_server
+        from toolfold.gateway.streamable import McpEndpoint
+
+        origins = [f"http://{name}:{bound}" for name in names]
+        security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins) if names else None
+        server = make_server(fold, ask_locally=ask_locally)
+        if prepared is not None:
+            await stack.enter_async_context(prepared)
+        state = await stack.enter_async_context(server.lifespan(server))
+        await early.become(McpEndpoint(server, security, state))
+        await asyncio.Event().wait()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -93,15 +111,12 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _allowed_names(host: str, port: int) -> TransportSecuritySettings | None:
-    """The `Host` and `Origin` headers that are accepted; None is any."""
+def _allowed_names(host: str) -> list[str]:
+    """The names by which clients may call us, in their `Host` and `Origin` headers; none is any."""
     if host in ("0.0.0.0", "::"):  # noqa: S104 - every name may lead here; the token is what protects
-        return None
-    names = _LOOPBACK_NAMES if is_loopback(host) else (f"[{host}]" if ":" in host else host, *_LOOPBACK_NAMES)
-    return TransportSecuritySettings(
-        allowed_hosts=[f"{name}:{port}" for name in names] + list(names),
-        allowed_origins=[f"http://{name}:{port}" for name in names],
-    )
+        return []
+    own = [] if is_loopback(host) else [f"[{host}]" if ":" in host else host]
+    return [*own, *_LOOPBACK_NAMES]
 
 
 class Authenticated:

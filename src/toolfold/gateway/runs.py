@@ -161,7 +161,7 @@ class _ClientRun:
                 if replied is not None:
                     return replied
             if self._ask_locally is None:
-                return Replied("no", "the client could not be asked")
+                return Replied("no", "elicitation", "the client could not be asked")
             return await self._ask_locally(question, self.caller, self._session)
         finally:
             self._asking -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from toolfold.catalog.catalog import Detail
     from toolfold.fold import Toolfold
+    from toolfold.gateway.roots import ClientRoots
     from toolfold.gateway.runs import AskLocally
 
 FRESH = "new"
@@ -28,12 +30,16 @@ FRESH = "new"
 
 
 def make_server(
-    fold: Toolfold, *, default_session: str | None = None, ask_locally: AskLocally | None = None
+    fold: Toolfold,
+    *,
+    default_session: str | None = None,
+    ask_locally: AskLocally | None = None,
+    roots: ClientRoots | None = None,
 ) -> Server[Any]:
     """The gateway's protocol side. The programs that it runs end with the fold at the latest.
 
     `default_session` serves runs that name none (stdio: one client, one session). `ask_locally` puts a question to the
-    person at this machine, for clients that cannot be asked themselves.
+    person at this machine, for clients that cannot be asked themselves. `roots` is told about the one client of stdio.
     """
     tools = [types.Tool.model_validate(tool) for tool in offered_tools(read_only=only_reads(fold.settings))]
     runs = Runs(fold, ask_locally)
@@ -47,6 +53,8 @@ def make_server(
         ctx: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
         arguments = params.arguments or {}
+        if roots is not None:
+            roots.seen(ctx)
         try:
             match params.name:
                 case "search_tools":
@@ -97,7 +105,13 @@ async def _run(
         ended = await runs.resume(ctx, params.request_state, dict(params.input_responses or {}))
     else:
         ended = await runs.start(ctx, code, None if session == FRESH else session)
-    return ended if isinstance(ended, types.InputRequiredResult) else _text(ended.text, error=not ended.success)
+    if isinstance(ended, types.InputRequiredResult):
+        return ended
+    shown = _text(ended.text, error=not ended.success)
+    for image in ended.images:
+        data = base64.b64encode(image.data).decode()
+        shown.content.append(types.ImageContent(type="image", data=data, mime_type=image.mime_type))
+    return shown
 
 
 def _string(arguments: dict[str, Any], name: str, default: str | None) -> str:

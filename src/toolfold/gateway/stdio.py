@@ -7,11 +7,13 @@ client. This one reads when the loop says that there is something, and costs two
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import select
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -20,6 +22,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from toolfold.gateway.greeting import Greeting
+from toolfold.gateway.roots import ClientRoots
 from toolfold.gateway.server import make_server
 from toolfold.upstream.messages import Lines, MessageTooLongError
 
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     from toolfold.fold import Toolfold
     from toolfold.gateway.runs import AskLocally
 
-_CONNECTION = "@connection"
-"""The session of runs that name none. Names that begin with @ leave no files behind when we end."""
 _MESSAGE_LIMIT = 64 * 1024**2
 _PIPE_BUF = 4096
 """A pipe that is writable takes this much without blocking."""
@@ -44,9 +45,25 @@ async def serve_stdio(
 
     `greeting` holds what was read, and answered, before this began. `ask_locally` is for clients that show no forms.
     """
-    server = make_server(fold, default_session=_CONNECTION, ask_locally=ask_locally)
+    fold.fleet.roots = roots = ClientRoots()
+    server = make_server(fold, default_session=_own_session(), ask_locally=ask_locally, roots=roots)
     async with standard_streams(greeting or Greeting()) as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())
+
+
+def _own_session() -> str:
+    """The session of runs that name none. Names that begin with @ leave no files behind when we end.
+
+    It is called after the process that started us: a client that opens a connection for each call is told by the next
+    one that the variables of the last one are gone.
+    """
+    parent = os.getppid()
+    try:
+        begun = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        begun = ""
+    identity = hashlib.sha256(f"{parent} {begun} {Path.cwd()}".encode("utf-8", "replace"))
+    return f"@connection-{identity.hexdigest()[:12]}"
 
 
 @asynccontextmanager

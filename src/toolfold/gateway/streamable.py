@@ -133,7 +133,7 @@ class McpEndpoint:
         return Response(status_code=202)
 
     def _begin_session(self, request: Request) -> Session:
-        name = secrets.token_hex(16)
+        name = request.scope["state"].get("new_session") or secrets.token_hex(16)
         session = Session(name, request.scope["state"].get("caller"), self._server, self._lifespan_state)
         self._sessions[name] = session
         if len(self._sessions) > _SESSION_LIMIT:

@@ -35,6 +35,8 @@ _SHOWN_CHARS = 4000
 _REPLIES: tuple[Reply, ...] = ("once", "run", "session", "no")
 _REPLIES_WITHOUT_SESSION: tuple[Reply, ...] = ("once", "run", "no")
 _SAID_NO = "the person who was asked said no"
+UNANSWERED = ("no person answered", "asking a person failed")
+"""How it begins what became of a question that has no answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +91,7 @@ class Approvals:
             await asking.gathered()
             question = _question(asking.calls, run, decision)
             asking.is_shown = True
-            replied = await self._reply(run, question, _name(asking.calls[0]))
+            replied = await put(run, question, self._timeout, f"decide about {_name(asking.calls[0])}")
             if replied.reply == "session":
                 assert run.session is not None
                 self._remember(run.caller, run.session, target, replied)
@@ -99,36 +101,39 @@ class Approvals:
         finally:
             del self._open[run.id, target]
 
-    async def _reply(self, run: RunContext, question: Question, name: str) -> Replied:
-        asked = asyncio.create_task(self._put(run, question))
-        try:
-            while not asked.done():
-                run.emit(Progress(f"waiting for a person to decide about {name}"))
-                await asyncio.wait([asked], timeout=_PROGRESS_EVERY)
-            return asked.result()
-        finally:
-            asked.cancel()
-
-    async def _put(self, run: RunContext, question: Question) -> Replied:
-        try:
-            async with asyncio.timeout(self._timeout):
-                replied = await run.replied(question)
-        except TimeoutError:
-            return Replied("no", f"no person answered within {self._timeout:g} s")
-        except Exception:
-            _log.exception("asking a person failed")
-            return Replied("no", "asking a person failed")
-        if replied.reply == "session" and run.session is None:
-            return replied._replace(reply="run")
-        if replied.reply not in question.replies or replied.reply == "no":
-            return Replied("no", _SAID_NO)
-        return replied
-
     def _remember(self, caller: str, session: str, target: str, replied: Replied) -> None:
         self._sessions.setdefault((caller, session), {})[target] = replied
         self._sessions.move_to_end((caller, session))
         if len(self._sessions) > _SESSIONS:
             self._sessions.popitem(last=False)
+
+
+async def put(run: RunContext, question: Question, timeout: float, what: str) -> Replied:
+    """Put a question to the person of a run, with signs of life meanwhile. `no` for whatever is not an answer to it."""
+    asked = asyncio.create_task(_put(run, question, timeout))
+    try:
+        while not asked.done():
+            run.emit(Progress(f"waiting for a person to {what}"))
+            await asyncio.wait([asked], timeout=_PROGRESS_EVERY)
+        return asked.result()
+    finally:
+        asked.cancel()
+
+
+async def _put(run: RunContext, question: Question, timeout: float) -> Replied:
+    try:
+        async with asyncio.timeout(timeout):
+            replied = await run.replied(question)
+    except TimeoutError:
+        return Replied("no", f"{UNANSWERED[0]} within {timeout:g} s")
+    except Exception:
+        _log.exception("asking a person failed")
+        return Replied("no", UNANSWERED[1])
+    if replied.reply == "session" and run.session is None:
+        return replied._replace(reply="run")
+    if replied.reply not in question.replies or replied.reply == "no":
+        return Replied("no", replied.why or _SAID_NO)
+    return replied
 
 
 @dataclass
@@ -173,7 +178,7 @@ def _question(calls: list[Call], run: RunContext, decision: Decision) -> Questio
     first, count = calls[0], len(calls)
     shown = calls[:_SHOWN_CALLS]
     arguments = tuple(arguments_text(call.arguments, _SHOWN_CHARS // len(shown)) for call in shown)
-    source = _source_line(run.code, first.line)
+    source = source_line(run.code, first.line)
     what = {"tool": "call", "resource": "read", "prompt": "get"}[first.kind]
     times = f" {count} times" if count > 1 else ""
     lines = [f"A program wants to {what} {_name(first)}{times} ({_because(decision)})."]
@@ -201,7 +206,7 @@ def _because(decision: Decision) -> str:
     return one_line(f"{decision.rule}{reason}", _NAME_CHARS)
 
 
-def _source_line(code: str, line: int | None) -> str:
+def source_line(code: str, line: int | None) -> str:
     lines = code.splitlines()
     return one_line(lines[line - 1], _NAME_CHARS) if line is not None and 0 < line <= len(lines) else ""
 

@@ -125,6 +125,7 @@ class Audit:
                     decision=notes.decision,
                     rule=notes.rule,
                     approved_by=notes.approved_by,
+                    asked=self._text(run, "; ".join(notes.asked)),
                     result_size=size,
                     error=self._text(run, error),
                 )

@@ -12,7 +12,7 @@ from toolfold.guards.approval import Approvals
 from toolfold.guards.arguments import CheckArguments
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import RunResult
-from toolfold.guards.guard import Guard, Own, Proceed, stack
+from toolfold.guards.guard import Call, Guard, Own, Proceed, stack
 from toolfold.guards.inject import Inject
 from toolfold.guards.limits import Count, Slots
 from toolfold.guards.permission import Permission, denial
@@ -20,6 +20,7 @@ from toolfold.guards.pins import Pinned
 from toolfold.guards.policy import Policy
 from toolfold.guards.programs import Programs
 from toolfold.guards.record import Record
+from toolfold.guards.relay import Relay
 from toolfold.guards.usage import Limits, Usage
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
@@ -49,6 +50,7 @@ class Chain:
         self._policy = Policy(settings.policy)
         self._pinned = Pinned(is_held)
         self._approvals = Approvals(settings.approval)
+        self._approval_timeout = settings.approval.timeout
         self._usage = Usage(settings.limits)
         self._privacy = _privacy(settings) if settings.privacy.enabled else None
         tokenise = self._privacy.tokenise if self._privacy is not None else None
@@ -80,6 +82,10 @@ class Chain:
 
     async def _audited(self, code: str, run: RunContext, work: Callable[[], Awaitable[RunResult]]) -> RunResult:
         return await (work() if self._audit is None else self._audit.run(code, run, work))
+
+    def person(self, call: Call) -> Relay | None:
+        """Who answers what a server asks during a call; None where no person can be asked."""
+        return Relay(call, self._approval_timeout) if call.run.asker is not None else None
 
     def scope(self, caller: str) -> Scope:
         """What a caller may know of."""

@@ -30,15 +30,21 @@ _log = logging.getLogger("toolfold")
 
 
 class Deadline:
-    """A run's time limit. It starts when the run is asked for, stands still while paused, and always fires."""
+    """A run's time limit. It starts when the run is asked for, stands still while paused, and always fires.
 
-    def __init__(self, seconds: float, *, longest_pause: float = LONGEST_PAUSE) -> None:
+    `waits`: seconds for which it also stands still, in total, while servers are waited for. They have limits of their
+    own.
+    """
+
+    def __init__(self, seconds: float, *, waits: float = 0.0, longest_pause: float = LONGEST_PAUSE) -> None:
         if isinstance(seconds, bool) or not seconds > 0 or seconds == float("inf"):
             raise InvalidRequest(f"A timeout must be a positive number of seconds, not {seconds!r}.")
         self.seconds = seconds
         self._left = seconds
         self._pause_left = longest_pause
         self._pauses = 0
+        self._wait_left = waits
+        self._waits = 0
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
         self._timers: set[asyncio.Timeout] = set()
@@ -48,6 +54,11 @@ class Deadline:
         """Seconds until it fires unless it is paused again; never negative."""
         self._count()
         return max(0.0, self._left)
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which servers may be waited for now."""
+        return self.remaining + self._wait_left
 
     @property
     def is_paused(self) -> bool:
@@ -65,6 +76,22 @@ class Deadline:
         finally:
             self._count()
             self._pauses -= 1
+            self._reschedule()
+
+    @contextlib.contextmanager
+    def waiting(self) -> Generator[None]:
+        """Stop the clock, as far as it may wait for servers. Waits may overlap."""
+        if self._wait_left <= 0:
+            yield
+            return
+        self._count()
+        self._waits += 1
+        self._reschedule()
+        try:
+            yield
+        finally:
+            self._count()
+            self._waits -= 1
             self._reschedule()
 
     @contextlib.asynccontextmanager
@@ -91,11 +118,16 @@ class Deadline:
             paused = min(passed, self._pause_left)
             self._pause_left -= paused
             passed -= paused
+        if self._waits:
+            waited = min(passed, self._wait_left)
+            self._wait_left -= waited
+            passed -= waited
         self._left -= passed
 
     def _when(self) -> float:
         self._count()
-        return self._loop.time() + self._left + (self._pause_left if self._pauses else 0.0)
+        still = (self._pause_left if self._pauses else 0.0) + (self._wait_left if self._waits else 0.0)
+        return self._loop.time() + self._left + still
 
     def _reschedule(self) -> None:
         when = self._when()
@@ -118,6 +150,8 @@ class Caller:
 class RunNotes:
     """What was found out about one run on its way, for the record of it."""
 
+    code: str = ""
+    """The program as it may be kept: without private values."""
     review: str = ""
     """What the review said of the program: `passed`, `refused` or `off`, with reasons where it has some."""
 
@@ -145,13 +179,23 @@ class RunContext:
     """The program."""
     read_only: bool = False
     """Whether it may call only what is marked as read-only, whatever the policy allows."""
+    session_of: tuple[str, str] | None = None
+    """Owner and name of the session, where it is another caller's."""
     answered: dict[str, Replied] = field(default_factory=dict[str, Replied], compare=False, repr=False)
     """A person's answers that hold for the rest of this run, by the target of the calls."""
 
     @property
     def shown_session(self) -> str | None:
         """The session by the name that somebody gave it; None for the one of a connection, whose name is ours."""
-        return None if self.session is None or self.session.startswith("@") else self.session
+        if self.session is None or (self.session_of is None and self.session.startswith("@")):
+            return None
+        return self.session
+
+    @property
+    def session_key(self) -> tuple[str, str]:
+        """Whose session it is, and its name there. Only for a run that has one."""
+        assert self.session is not None
+        return self.session_of or (self.caller, self.session)
 
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from toolfold.errors import ToolfoldError
+from toolfold.errors import InvalidRequest, ToolfoldError
+from toolfold.schema.forms import Form, Value
 
 if TYPE_CHECKING:
     from toolfold.privacy.privacy import RunPrivacy
@@ -34,6 +36,10 @@ class Replied(NamedTuple):
     reply: Reply
     by: str
     """For example `elicitation`, `page` or `terminal`."""
+    why: str = ""
+    """Of a no that a person did not say: why it is one."""
+    values: Mapping[str, Value] = {}
+    """What was filled in, where the question has a form."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +81,16 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
         return self.text or f"{self.message} {self.hint}".strip()
 
 
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """An image that a program has shown to the model."""
+
+    data: bytes
+    mime_type: str
+    width: int
+    height: int
+    name: str = ""
+
+
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended. `output` is what the program printed, then the last expression's value."""
 
@@ -89,6 +105,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     truncated: bool = False
     output_file: str | None = None
+    images: list[Image] = []
+    """What it showed by `show`, in that order."""
 
     @property
     def text(self) -> str:
@@ -96,11 +114,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         parts = [self.notice] if self.notice else []
         if self.output.strip():
             parts.append(self.output.rstrip("\n"))
-        elif self.error is None:
+        elif self.error is None and not self.images:
             parts.append("(finished; nothing printed. print() what you need.)")
         if self.error is not None:
             parts.append(f"ERROR\n{self.error}")
-        return "\n".join(parts)
+        return "\n".join(parts) or "(finished)"
 
 
 @dataclass(frozen=True)
@@ -140,9 +158,13 @@ class Question:
     """Calls that wait for this answer."""
     replies: tuple[Reply, ...] = ("once", "run", "session", "no")
     """The answers that may be given; any other is taken as `no`."""
+    form: Form | None = None
+    """What a server asks for in the middle of a call: then `once` sends the values, and `no` declines."""
 
     def label(self, reply: Reply) -> str:
         """What an answer is called."""
+        if self.form is not None:
+            return "Decline" if reply == "no" else "Done" if self.form.url else "Send"
         if reply == "once" and self.waiting > 1:
             return f"Allow these {self.waiting} calls"
         return _LABELS[reply]
@@ -153,16 +175,22 @@ class ApprovalRequest:
     """A question that waits for the first `approve` or `deny`; the run's clock stands still meanwhile."""
 
     question: Question
-    reply: asyncio.Future[Reply] = field(repr=False)
+    reply: asyncio.Future[Reply | Replied] = field(repr=False)
 
     def approve(self, scope: Literal["once", "run", "session"] = "once") -> bool:
         """Whether this was the answer; False when it was answered, or given up, before."""
-        return self._answer(scope)
+        return self._answer(scope) if self.question.form is None else self.submit({})
+
+    def submit(self, values: Mapping[str, Any]) -> bool:
+        """The same for a question with a form. Raises InvalidRequest when the values are not what it asks for."""
+        if self.question.form is None:
+            raise InvalidRequest("This question has no form; answer with approve() or deny().")
+        return self._answer(Replied("once", "host application", values=self.question.form.check(values)))
 
     def deny(self) -> bool:
         return self._answer("no")
 
-    def _answer(self, reply: Reply) -> bool:
+    def _answer(self, reply: Reply | Replied) -> bool:
         if self.reply.done():
             return False
         self.reply.set_result(reply)

@@ -26,6 +26,10 @@ class CallNotes:
     """The rule that decided, as a person finds it; empty when none spoke of the call."""
     approved_by: str = ""
     """Who said yes, and how; empty when no person was asked."""
+    sent: bool = False
+    """Whether it has left for the server."""
+    asked: list[str] = field(default_factory=list[str])
+    """What the server asked in the middle of the call, and what became of each question; never an answer's values."""
 
 
 @dataclass(frozen=True)

@@ -170,4 +170,5 @@ def _protected(result: RunResult, privacy: RunPrivacy) -> RunResult:
         error=error,
         notice=privacy.tokenise(result.notice),
         tool_calls=[protected_call(call, privacy) for call in result.tool_calls],
+        images=[msgspec.structs.replace(image, name=privacy.tokenise(image.name)) for image in result.images],
     )

@@ -11,6 +11,8 @@ from toolfold.errors import ToolfoldError
 from toolfold.guards.events import ToolCall
 from toolfold.guards.guard import Call, Proceed
 
+CANCELLED = "cancelled"
+CANCELLED_BEFORE = "cancelled before it was sent"
 _ERROR_CHARS = 200
 _KEPT_CHARS = 2_000
 _KEPT_VALUES = 100
@@ -40,7 +42,7 @@ class Record:
             error = problem.message
             raise
         except asyncio.CancelledError:
-            error = "cancelled"
+            error = CANCELLED if call.notes.sent else CANCELLED_BEFORE
             raise
         except Exception as problem:
             error = type(problem).__name__

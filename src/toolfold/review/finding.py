@@ -8,6 +8,7 @@ from typing import Literal
 Code = Literal[
     "syntax",
     "unknown_server",
+    "upstream_unavailable",
     "unknown_tool",
     "unknown_argument",
     "missing_argument",

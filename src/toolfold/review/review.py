@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -51,18 +51,27 @@ def review(
     tool: Lookup,
     validators: Validators | None = None,
     denied: Denied = lambda module, function: "",
+    absent: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     """The program's certain mistakes, in the order of its lines; empty means: run it.
 
-    `tool` gives the definition for a server's and a tool's name. `validators` that outlive the call save work.
+    `tool` gives the definition for a server's and a tool's name. `validators` that outlive the call save work. `absent`
+    has the modules of servers that are configured and not there yet, each with the reason.
     """
     if len(code) > _LONGEST:
         return []
     with uncollected():
-        return _review(code, names, tool, validators, denied)
+        return _review(code, names, tool, validators, denied, absent or {})
 
 
-def _review(code: str, names: ApiNames, tool: Lookup, validators: Validators | None, denied: Denied) -> list[Finding]:
+def _review(
+    code: str,
+    names: ApiNames,
+    tool: Lookup,
+    validators: Validators | None,
+    denied: Denied,
+    absent: Mapping[str, str],
+) -> list[Finding]:
     try:
         with warnings.catch_warnings():
             # An odd escape in a string is the program's business.
@@ -72,7 +81,7 @@ def _review(code: str, names: ApiNames, tool: Lookup, validators: Validators | N
             if program.doubtful:
                 # Making code is slow, and the sandbox does it anyway before it runs anything.
                 source.compiled(tree, "program.py")
-        reviewer = _Reviewer(program, names, tool, validators or Validators(), denied)
+        reviewer = _Reviewer(program, names, tool, validators or Validators(), denied, absent)
         findings = list(dict.fromkeys(reviewer.findings()))
     except SyntaxError as error:
         return [_syntax(error, code, names)]
@@ -109,9 +118,18 @@ def _importable(line: str, names: ApiNames) -> str:
 
 
 class _Reviewer:
-    def __init__(self, program: Program, names: ApiNames, tool: Lookup, validators: Validators, denied: Denied) -> None:
+    def __init__(
+        self,
+        program: Program,
+        names: ApiNames,
+        tool: Lookup,
+        validators: Validators,
+        denied: Denied,
+        absent: Mapping[str, str],
+    ) -> None:
         self._program = program
         self._denied = denied
+        self._absent = absent
         self._names = names
         self._tool = tool
         self._validators = validators
@@ -242,6 +260,8 @@ class _Reviewer:
         server = self._names.behind(module)
         if function and (denial := self._denied(module, function)):
             yield _at(node, "policy_denied", denial, "")
+        elif server is None and module in self._absent:
+            yield _at(node, "upstream_unavailable", f"servers.{module} is not available now:", self._absent[module])
         elif server is None:
             servers = self._names.modules()
             near = get_close_matches(module, servers, 3, 0.5)

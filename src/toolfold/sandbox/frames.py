@@ -101,6 +101,36 @@ class SaveSkill(_Message, tag="save_skill"):
     """The Markdown of its SKILL.md, where the program wrote one."""
 
 
+class Keep(_Message, tag="keep"):
+    """The session is to keep a value."""
+
+    id: int
+    name: _Line
+    value: Any
+
+
+class Kept(_Message, tag="kept"):
+    id: int
+    name: _Line
+
+
+class Forget(_Message, tag="forget"):
+    id: int
+    name: _Line
+
+
+class KeptNames(_Message, tag="kept_names"):
+    id: int
+
+
+class Show(_Message, tag="show"):
+    """The model is to see an image; `data` is base64."""
+
+    id: int
+    data: str
+    name: _Line = ""
+
+
 class ProgressReport(_Message, tag="progress"):
     text: _Line
     fraction: float | None = None
@@ -118,7 +148,9 @@ class Done(_Message, tag="done"):
     exception: _Line = ""
 
 
-Request = Call | CallNamed | Search | Resource | Prompt | SkillSource | SaveSkill
+Request = (
+    Call | CallNamed | Search | Resource | Prompt | SkillSource | SaveSkill | Keep | Kept | Forget | KeptNames | Show
+)
 Message = Ready | Request | ProgressReport | Done
 
 _decoder = msgspec.json.Decoder(Message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from time import thread_time
@@ -93,6 +94,13 @@ class Sandbox(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=_UNREAD_REPLIES)
         self._transport = transport
 
+    async def wake(self) -> bool:
+        """Before a run: whether it can take one. False when it has ended by itself; what it broke is told by `run`."""
+        await self._watch.wake()
+        if self.alive and self._run is None and _has_ended(self._cell.channel):
+            self._fail(None)
+        return self.alive or self._failure is not None
+
     async def run(
         self,
         code: str,
@@ -109,7 +117,7 @@ class Sandbox(asyncio.BufferedProtocol):
         """
         deadline = limit if isinstance(limit, Deadline) else Deadline(limit)
         assert self._transport is not None
-        await self._watch.wake()
+        await self.wake()
         if not self.alive:
             if self._explaining is not None:
                 await self._explaining
@@ -156,6 +164,10 @@ class Sandbox(asyncio.BufferedProtocol):
     @home.setter
     def home(self, home: SessionHome) -> None:
         self._home = self._watch.home = home
+
+    def abort(self, error: ToolfoldError) -> None:
+        """End it, and fail the run that is under way with this error."""
+        self._fail(error)
 
     async def close(self) -> None:
         """End every process of it and wait until they are gone."""
@@ -407,6 +419,14 @@ class Sandbox(asyncio.BufferedProtocol):
 
 def _sendable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
+
+
+def _has_ended(channel: socket.socket) -> bool:
+    """Whether the other end is closed, which the loop may not have seen yet."""
+    try:
+        return not channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
 
 
 def _died(ending: str, early_output: str) -> SandboxDied:

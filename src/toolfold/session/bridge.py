@@ -17,26 +17,34 @@ import msgspec
 from toolfold.catalog.catalog import Detail
 from toolfold.catalog.live import LiveCatalog
 from toolfold.definitions import BlobPart, Part, TextPart, ToolDefinition, ToolResult
+from toolfold.errors import ValueRefused
 from toolfold.guards import guard
 from toolfold.guards.chain import Chain
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import CallKind, Progress, ToolCall
-from toolfold.guards.record import Record
+from toolfold.guards.record import Record, is_small
 from toolfold.sandbox.costs import Costs, Neighbours
 from toolfold.sandbox.frames import (
     Call,
     CallNamed,
     Following,
+    Forget,
+    Keep,
+    Kept,
+    KeptNames,
     Prompt,
     Request,
     Resource,
     SaveSkill,
     Search,
+    Show,
     SkillSource,
 )
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
 from toolfold.schema.wrapper import declared_kind, unwrapped
+from toolfold.session.images import Images
+from toolfold.session.kept import KeptValues
 from toolfold.session.output import OutputRecorder
 from toolfold.skills.draft import Draft
 from toolfold.skills.skills import Skills
@@ -65,7 +73,10 @@ class World:
 class Bridge:
     """One per run; implements `sandbox.Host`."""
 
-    def __init__(self, world: World, run: RunContext, output: OutputRecorder) -> None:
+    def __init__(
+        self, world: World, run: RunContext, output: OutputRecorder, images: Images, kept: KeptValues | None = None
+    ) -> None:
+        """`kept` is what the run's session keeps, where it has one."""
         self._world = world
         self._run = run
         self._record = Record()
@@ -77,6 +88,9 @@ class Bridge:
         self._output = output
         self._numbers = itertools.count(1)
         self._thinking = asyncio.Lock()
+        self._images = images
+        self._kept = kept
+        self._keeping = asyncio.Lock()
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -122,6 +136,30 @@ class Bridge:
             case Prompt(server=server, name=name, arguments=arguments):
                 result = await self._call("prompt", server, name, dict(arguments))
                 return result.structured
+            case Show(data=data, name=name):
+                return await self._images.add(data, name)
+            case Keep() | Kept() | Forget() | KeptNames():
+                async with self._keeping, self.replies.fetching():
+                    return await self._answer_about_kept(request)
+
+    async def _answer_about_kept(self, request: Keep | Kept | Forget | KeptNames) -> dict[str, Any]:
+        if self._kept is None:
+            raise ValueRefused("This run has no session to keep values in.", hint="Run it with `session`: any name.")
+        match request:
+            case Keep(name=name, value=value):
+                if self._run.privacy is not None:
+                    # Tokens, so that no later run can print what this one would not be allowed to.
+                    tokenise = partial(self._run.privacy.tokenise, value)
+                    value = await self._run.privacy.work(tokenise, is_small=is_small(value))
+                await asyncio.to_thread(self._kept.put, name, value)
+                return {}
+            case Kept(name=name):
+                data = await asyncio.to_thread(self._kept.get, name)
+                return {} if data is None else {"value": msgspec.Raw(data)}
+            case Forget(name=name):
+                return {"found": await asyncio.to_thread(self._kept.remove, name)}
+            case KeptNames():
+                return {"names": await asyncio.to_thread(self._kept.names)}
 
     async def _find(self, written: str) -> ToolDefinition:
         """A name that is not one: most likely the nearest names are wanted."""
@@ -195,17 +233,32 @@ class Bridge:
         return self._world.validators.check_result(tool, structured)
 
     async def _upstream(self, call: guard.Call) -> ToolResult:
+        with self._run.deadline.waiting():
+            if not self._world.fleet.is_ready(call.server):
+                await self._world.fleet.ready(call.server)
+            call.notes.sent = True
+            return await self._send(call)
+
+    async def _send(self, call: guard.Call) -> ToolResult:
         fleet = self._world.fleet
+        person = self._world.chain.person(call)
         match call.kind:
             case "resource":
-                return ToolResult(parts=await fleet.read_resource(call.server, call.name))
+                return ToolResult(parts=await fleet.read_resource(call.server, call.name, person=person))
             case "prompt":
-                messages = await fleet.get_prompt(call.server, call.name, call.arguments)
+                messages = await fleet.get_prompt(call.server, call.name, call.arguments, person=person)
                 return ToolResult(structured=messages, has_structured=True)
             case "tool":
                 # Asked for only where the run has a listener: each report is a message that both sides have to handle.
                 on_progress = partial(self._progressed, call) if self._run.on_event is not None else None
-                result = await fleet.call(call.server, call.name, call.arguments, on_progress=on_progress)
+                result = await fleet.call(
+                    call.server,
+                    call.name,
+                    call.arguments,
+                    on_progress=on_progress,
+                    person=person,
+                    task=call.tool is not None and call.tool.task,
+                )
                 self._world.catalog.roster.used(call.server)
                 return result
 

@@ -2,8 +2,13 @@
 
     sessions/<id>/       a session's; lives until it is removed or expires (`retention.py`)
         session.json     whose it is, and which variables its last run left
+        shared.json      which other callers may use it
+        reset            somebody wants its variables to be forgotten
+        kept/            values that programs keep (`kept.py`)
+        transcript.jsonl what was run (`transcript.py`)
         workspace/       the two that the program sees
         skills/
+    connections/<id>     which variables a session without a name left, for the next connection of the same client
     homes/<process>/     those without a name; they end with the process that made them, however it ends
 
 An `<id>` follows from caller and name but tells neither, since a program could read it in its mount table.
@@ -29,12 +34,13 @@ import msgspec
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.session.removal import remove_tree
 
-_STATE = "session.json"
+_STATE, _SHARED, _RESET = "session.json", "shared.json", "reset"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OF_A_RUN = re.compile(r"run-[0-9a-f]{8}")
 _TRIES = 50
 _PAUSE = 0.001
 """A home that expires is locked for microseconds. Nothing waits for it for longer than this many tries."""
+_CONNECTION_SECONDS = 86_400.0
 _UNLOCKED_FOR = 60.0
 """Seconds after which a folder of a process without its lock was left by one that was killed as it began."""
 
@@ -45,6 +51,8 @@ class SessionState(msgspec.Struct, frozen=True):
     caller: str
     name: str
     variables: list[str] = []
+    is_running: bool = False
+    """Whether its first run has begun and not ended: what that left is not known."""
 
     @property
     def is_nameless(self) -> bool:
@@ -58,6 +66,7 @@ class SessionHomes:
     def __init__(self, data_dir: Path) -> None:
         self._named = data_dir / "sessions"
         self._nameless = data_dir / "homes"
+        self._connections = data_dir / "connections"
         self._named.mkdir(parents=True, exist_ok=True)
         self._nameless.mkdir(parents=True, exist_ok=True)
         self.remove_left()
@@ -77,7 +86,7 @@ class SessionHomes:
 
         What is mounted stays mounted: a rename moves the name, not the folder.
         """
-        self.remember(home, SessionState(caller, session))
+        self.remember(home, SessionState(caller, session, is_running=True))
         try:
             return self._settle(home, caller, session)
         except OSError:
@@ -110,6 +119,37 @@ class SessionHomes:
         with contextlib.suppress(OSError):
             self._note(home, state)
 
+    def is_current(self, home: SessionHome) -> bool:
+        """Whether a held home is still its session's: somebody may have ended the session meanwhile."""
+        held = self._held.get(home.path)
+        return held is None or _is_same(home.path, held)
+
+    def end(self, home: SessionHome) -> bool:
+        """Remove a session's home, whether or not it is in use. Whether nothing is left of it."""
+        target = self._own / uuid.uuid4().hex[:12]
+        home.path.rename(target)
+        return remove_tree(target)
+
+    # What a session without a name leaves, which has no folder of its own that would outlive this process
+
+    def remember_connection(self, state: SessionState) -> None:
+        with contextlib.suppress(OSError):
+            self._connections.mkdir(exist_ok=True)
+            path = self._connections / self._path(state.caller, state.name).name
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")
+            temporary.write_bytes(msgspec.json.encode(state))
+            temporary.replace(path)
+
+    def recall_connection(self, caller: str, session: str) -> SessionState | None:
+        """What the last connection of the same client left. It is told once."""
+        path = self._connections / self._path(caller, session).name
+        try:
+            state = msgspec.json.decode(path.read_bytes(), type=SessionState)
+            path.unlink()
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return state
+
     def remove(self, home: SessionHome) -> None:
         """Remove a nameless home; that of a session stays."""
         if home.path.parent == self._own:
@@ -139,6 +179,10 @@ class SessionHomes:
 
     def remove_left(self) -> None:
         """Remove what killed processes left."""
+        with contextlib.suppress(OSError):
+            for path in self._connections.iterdir():
+                if time.time() - path.stat().st_mtime > _CONNECTION_SECONDS:
+                    path.unlink()
         for path in self._nameless.iterdir():
             try:
                 lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
@@ -211,8 +255,60 @@ class SessionHomes:
         temporary.replace(home.path / _STATE)
 
     def _path(self, caller: str, session: str) -> Path:
-        """Two sessions never share a folder, and no name leads out of it."""
-        return self._named / hashlib.sha256(f"{caller}\0{session}".encode("utf-8", "replace")).hexdigest()[:24]
+        return home_path(self._named, caller, session)
+
+
+def home_path(folder: Path, caller: str, session: str) -> Path:
+    """Two sessions never share a folder, and no name leads out of it."""
+    return folder / hashlib.sha256(f"{caller}\0{session}".encode("utf-8", "replace")).hexdigest()[:24]
+
+
+def is_shared(data_dir: Path, owner: str, session: str, caller: str) -> bool:
+    """Whether the owner of a session lets another caller use it."""
+    return caller in shares_of(SessionHome(home_path(data_dir / "sessions", owner, session)))
+
+
+def shares_of(home: SessionHome) -> list[str]:
+    """The other callers that may use a session."""
+    try:
+        return msgspec.json.decode((home.path / _SHARED).read_bytes(), type=list[str])
+    except (OSError, msgspec.MsgspecError):
+        return []
+
+
+def set_shares(home: SessionHome, callers: list[str]) -> None:
+    temporary = home.path / f"{_SHARED}.{os.getpid()}"
+    temporary.write_bytes(msgspec.json.encode(callers))
+    temporary.replace(home.path / _SHARED)
+
+
+def ask_for_reset(home: SessionHome) -> None:
+    """The process that runs the session, if one does, ends its sandbox before its next run."""
+    (home.path / _RESET).touch()
+
+
+def take_reset(home: SessionHome) -> bool:
+    """Whether a reset was asked for; it is not any more."""
+    try:
+        (home.path / _RESET).unlink()
+    except OSError:
+        return False
+    return True
+
+
+def is_in_use(home: SessionHome) -> bool:
+    """Whether some process holds it, which is so while it has a sandbox."""
+    try:
+        folder = os.open(home.path, _FOLDER)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(folder)
+    return False
 
 
 def homes_in(data_dir: Path) -> Iterator[tuple[SessionHome, os.stat_result]]:

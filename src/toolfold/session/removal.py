@@ -25,24 +25,38 @@ def remove_tree(path: Path) -> bool:
         return True
     except OSError:
         return False
-    mark = secrets.token_hex(8)
-    names = (f"{mark}-{number}" for number in itertools.count())
     try:
-        waiting = _empty(top, top, names)
-        while waiting:
-            name = waiting.pop()
-            with contextlib.suppress(OSError):
-                here = _open(name, top)
-                try:
-                    waiting += _empty(here, top, names)
-                finally:
-                    os.close(here)
-                os.rmdir(name, dir_fd=top)
+        _empty_all(top)
     finally:
         os.close(top)
     with contextlib.suppress(OSError):
         path.rmdir()
     return not path.exists()
+
+
+def empty_tree(path: Path) -> None:
+    """Remove everything below `path`, in the same way. The folder itself may be mounted, and stays."""
+    with contextlib.suppress(FileNotFoundError):
+        top = _open(str(path), None)
+        try:
+            _empty_all(top)
+        finally:
+            os.close(top)
+
+
+def _empty_all(top: int) -> None:
+    mark = secrets.token_hex(8)
+    names = (f"{mark}-{number}" for number in itertools.count())
+    waiting = _empty(top, top, names)
+    while waiting:
+        name = waiting.pop()
+        with contextlib.suppress(OSError):
+            here = _open(name, top)
+            try:
+                waiting += _empty(here, top, names)
+            finally:
+                os.close(here)
+            os.rmdir(name, dir_fd=top)
 
 
 def _empty(here: int, top: int, names: Iterator[str]) -> list[str]:

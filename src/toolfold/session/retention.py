@@ -2,6 +2,7 @@
 
     sessions/<id>/                      `retention.sessions`, or `runs` and `runs_size` where it is a run's output
     sessions/<id>/workspace/outputs/    `retention.outputs` and `outputs_size`
+    sessions/<id>/transcript.jsonl      `retention.outputs`
     logs/                               `retention.logs` and `logs_size`
 
 One of all gateways on a data folder looks through it about once an hour, in a thread of its own. What is in use stays:
@@ -30,6 +31,7 @@ from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.quota import measured
 from toolfold.session.homes import SessionHomes, SessionState, homes_in, state_of
 from toolfold.session.output import OUTPUT_NAME, OUTPUTS
+from toolfold.session.transcript import entries, forget
 
 _PERIOD = 3600.0
 _MOST_OUTPUTS = 100_000
@@ -124,6 +126,7 @@ class Retention:
                     self._forget_values(state)
             else:
                 self._sweep_outputs(home, status.st_mtime_ns)
+                self._sweep_transcript(home, status.st_mtime_ns)
         for homes in runs.values():
             found = [File(used / 1e9, measured(home).bytes, name) for name, (home, used) in homes.items()]
             for file in expired(found, self._settings.runs, self._settings.runs_size):
@@ -143,6 +146,15 @@ class Retention:
             with contextlib.suppress(OSError), self._homes.unused(home, used), _outputs_folder(home) as folder:
                 for name in names[start : start + _AT_ONCE]:
                     os.unlink(name, dir_fd=folder)
+
+    def _sweep_transcript(self, home: SessionHome, used: int) -> None:
+        """It holds what runs printed, so it is kept for as long as long outputs are."""
+        age = self._settings.outputs
+        first = next(entries(home), None) if age is not None else None
+        if age is not None and first is not None and _is_older(first.time, age):
+            with contextlib.suppress(OSError), self._homes.unused(home, used):
+                forget(home, time.time() - age)
+                os.utime(home.path, ns=(used, used))
 
     def _sweep_logs(self) -> None:
         for file in expired(logs_in(self._logs), self._settings.logs, self._settings.logs_size):

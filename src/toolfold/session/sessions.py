@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,21 +23,26 @@ import msgspec
 from toolfold.config.settings import Settings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.guards.context import LOCAL_CALLER, RunContext
-from toolfold.guards.events import Output, RunError, RunResult
+from toolfold.guards.events import Output, RunError, RunResult, ToolCall
+from toolfold.guards.record import CANCELLED
 from toolfold.sandbox.frames import Done
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.pools import Pools
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
+from toolfold.schema.text import one_line
 from toolfold.session.bridge import Bridge
-from toolfold.session.homes import SessionHomes, SessionState, state_of
-from toolfold.session.output import OutputRecorder, within
+from toolfold.session.homes import SessionHomes, SessionState, state_of, take_reset
+from toolfold.session.images import Images
+from toolfold.session.kept import KeptValues
+from toolfold.session.notices import Earlier, Loss, missing_name
+from toolfold.session.output import OutputRecorder
+from toolfold.session.results import images_refused, program_error, renamed, with_text
+from toolfold.session.transcript import append, entry_of
 
-MakeBridge = Callable[[RunContext, OutputRecorder], Bridge]
+MakeBridge = Callable[[RunContext, OutputRecorder, Images, KeptValues | None], Bridge]
 _Key = tuple[str, str]
 """Caller and name."""
-_PROGRAM_ERRORS = {"syntax": "syntax", "not_awaited": "not_awaited", "exit": "exit"}
-"""How the guest says that a program ended → the code of the error; what it does not say is `program`."""
 _REMEMBERED = 1000
 """Sessions without a sandbox that are kept in mind."""
 
@@ -52,10 +58,11 @@ class _Session:
     """Where its sandbox is from."""
     home: SessionHome | None = None
     variables: list[str] = field(default_factory=list[str])
-    noted: list[str] = field(default_factory=list[str])
-    """The variables that its folder on disk tells of."""
-    lost: str = ""
+    noted: list[str] | None = None
+    """The variables that its folder on disk tells of; None before its first run has ended."""
+    lost: Loss | None = None
     """What the next run must be told, once."""
+    earlier: Earlier = field(default_factory=Earlier)
     used: float = 0.0
     runs: int = 0
     """Runs that use it or stand in line for it."""
@@ -84,6 +91,8 @@ class Sessions:
         self._numbers = itertools.count(1)
         self._run_tag = secrets.token_hex(3)
         self._janitor: asyncio.Task[None] | None = None
+        self._left: OrderedDict[str, list[str]] = OrderedDict()
+        """The variables that the last run without a session left, of some callers."""
 
     async def __aenter__(self) -> Sessions:
         self._janitor = asyncio.create_task(self._close_idle())
@@ -104,7 +113,29 @@ class Sessions:
         """
         if run.session is None:
             return await self._run_fresh(code, run)
-        return await self._run_in_session(code, run, (run.caller, run.session))
+        return await self._run_in_session(code, run, run.session_key)
+
+    async def end(self, key: tuple[str, str], *, removed: bool) -> None:
+        """End the sandbox of a session, if it has one here, and the program that runs there. `removed`: its files are
+        about to go as well."""
+        session = self._sessions.get(key)
+        if session is None:
+            return
+        if session.runs and session.sandbox is not None:
+            session.sandbox.abort(SandboxDied(f"The session was {'ended' if removed else 'reset'}."))
+        await self._put_away(session, "it was reset")
+        if removed:
+            self._ended(session)
+
+    def is_live(self, key: tuple[str, str]) -> bool:
+        session = self._sessions.get(key)
+        return session is not None and session.sandbox is not None and session.sandbox.alive
+
+    def transcribe(self, run: RunContext, result: RunResult | None) -> None:
+        """Note a run in its session's transcript; `result` is None when it was cancelled."""
+        session = self._sessions.get(run.session_key) if run.session is not None else None
+        if session is not None and session.home is not None and session.home.path.is_dir():
+            append(session.home, entry_of(run.id, run.caller, run.notes.code, result))
 
     # Runs without a session
 
@@ -127,9 +158,16 @@ class Sessions:
 
         has_output = False
         try:
-            result, _ = await self._run_in(sandbox, code, run, workspace)
+            result, done = await self._run_in(sandbox, code, run, workspace, None)
             has_output = result.output_file is not None
-            return _renamed(result, name) if has_output else result
+            if result.error is not None:
+                hint = missing_name(str(result.error), self._left.get(run.caller, []))
+                result = with_text(result, hint)
+            elif done is not None:
+                self._left[run.caller] = done.names
+                if len(self._left) > _REMEMBERED:
+                    self._left.popitem(last=False)
+            return renamed(result, name) if has_output else result
         finally:
             pool.discard(sandbox)
             for home in kept:
@@ -174,26 +212,47 @@ class Sessions:
             self._run_ended.set()
 
     async def _run_locked(self, code: str, run: RunContext, session: _Session) -> RunResult:
-        if session.sandbox is None or not session.sandbox.alive:
+        self._look_for_changes(session)
+        if session.sandbox is None or not await session.sandbox.wake():
             if session.sandbox is not None:
                 self._lose(session, "its sandbox ended between two runs")
             async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
                 session.sandbox = await self._admit(session)
-        notice, session.lost = session.lost, ""
+        home = session.sandbox.home
+        kept = KeptValues(home, self._settings.sandbox.kept)
+        notice = [await asyncio.to_thread(session.lost.text, kept)] if session.lost is not None else []
+        notice += session.earlier.since(run.caller)
         try:
-            home = session.sandbox.home
-            result, done = await self._run_in(session.sandbox, code, run, lambda: home.workspace)
+            result, done = await self._run_in(session.sandbox, code, run, lambda: home.workspace, kept)
         except BaseException:
-            self._lose(session, "its last run was cancelled")
+            self._lose(session, "its last run was cancelled", during_run=True)
             raise
+        session.lost = None
         if done is not None and session.sandbox.alive:
             self._remember(session, done.names)
         elif result.error is not None:
+            reason = "was stopped by a limit" if result.error.code == "limit" else "crashed"
+            self._lose(session, f"its last run {reason}", during_run=True)
+            if session.lost is not None:
+                # It is told at once, and to the next run, which may be another caller's.
+                result = with_text(result, await asyncio.to_thread(session.lost.at_once, kept))
+        return msgspec.structs.replace(result, notice="\n".join(notice), session=run.shown_session)
+
+    def _look_for_changes(self, session: _Session) -> None:
+        """Another process may have ended or reset the session."""
+        if not session.is_kept or session.home is None:
+            return
+        if not self._homes.is_current(session.home):
             self._lose(session, "")
-            gone, session.lost = session.lost, ""
-            text = f"{result.error}\n{gone}" if gone else str(result.error)
-            result = msgspec.structs.replace(result, error=msgspec.structs.replace(result.error, text=text))
-        return msgspec.structs.replace(result, notice=notice, session=run.shown_session)
+            self._homes.release(session.home)
+            self._ended(session)
+        elif take_reset(session.home):
+            self._lose(session, "it was reset")
+
+    def _ended(self, session: _Session) -> None:
+        """It begins anew with its next run."""
+        session.home, session.noted, session.earlier = None, None, Earlier()
+        session.lost = Loss(f"Session {session.name!r} was ended: its variables and files are gone.")
 
     async def _admit(self, session: _Session) -> Sandbox:
         """A sandbox in the session's own home, within the number that may live at once."""
@@ -225,7 +284,11 @@ class Sessions:
             if had is None:
                 self._recall(session)
             elif session.home is None:
-                session.lost = f"Session {name!r} has expired: its variables and files are gone."
+                session.lost = Loss(f"Session {name!r} has expired: its variables and files are gone.")
+        elif session.home is None:
+            state = self._homes.recall_connection(caller, name)
+            if state is not None and state.variables:
+                session.lost = Loss.of_connection(state.variables)
         if session.home is not None:
             return await pool.start_in(session.home)
         sandbox = await pool.take()
@@ -246,7 +309,12 @@ class Sessions:
         return sandbox
 
     async def _run_in(
-        self, sandbox: Sandbox, code: str, run: RunContext, workspace: Callable[[], Path]
+        self,
+        sandbox: Sandbox,
+        code: str,
+        run: RunContext,
+        workspace: Callable[[], Path],
+        kept: KeptValues | None,
     ) -> tuple[RunResult, Done | None]:
         name = f"{self._run_tag}-{next(self._numbers)}.txt"
 
@@ -260,15 +328,17 @@ class Sessions:
             on_text if run.on_event else None,
             run.privacy.stream() if run.privacy is not None else None,
         )
-        bridge = self._make_bridge(run, output)
+        images = Images(self._settings.sandbox.images, images_refused(self._settings))
+        bridge = self._make_bridge(run, output, images, kept)
         begun = time.perf_counter()
         done: Done | None = None
         error: RunError | None = None
         try:
             done = await sandbox.run(code, bridge, run.deadline, bridge.replies, bridge.costs, run.values)
             if done.error:
-                error = _program_error(done, self._settings.output_chars)
+                error = program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
+            problem.hint = " ".join(filter(None, [problem.hint, _cut_off(bridge.calls)]))
             error = RunError.of(problem)
         finally:
             bridge.costs.end()
@@ -287,6 +357,7 @@ class Sessions:
             session=None,
             truncated=file is not None,
             output_file=file,
+            images=images.shown,
         )
         return result, done
 
@@ -294,29 +365,35 @@ class Sessions:
 
     def _remember(self, session: _Session, variables: list[str]) -> None:
         session.variables = variables
-        if session.is_kept and session.home is not None and variables != session.noted:
+        if session.home is not None and variables != session.noted:
             session.noted = variables
-            self._homes.remember(session.home, SessionState(*session.key, variables))
+            state = SessionState(*session.key, variables)
+            if session.is_kept:
+                self._homes.remember(session.home, state)
+            else:
+                self._homes.remember_connection(state)
 
     def _recall(self, session: _Session) -> None:
         """What an earlier process left of it."""
         state = state_of(session.home) if session.home is not None else None
-        if state is not None and not session.lost:
+        if state is not None and session.home is not None and session.lost is None:
             session.variables = session.noted = state.variables
-            self._lose(session, "Toolfold was restarted")
+            reason = "it was reset" if take_reset(session.home) else "Toolfold was restarted"
+            self._lose(session, reason, during_run=state.is_running)
 
-    def _lose(self, session: _Session, reason: str) -> None:
-        """Its sandbox is gone. The next run is told, if there was anything to lose."""
+    def _lose(self, session: _Session, reason: str, *, during_run: bool = False) -> None:
+        """Its sandbox is gone. The next run is told, if there was anything to lose: what a run that did not end has
+        left is not known."""
         if session.sandbox is not None and session.pool is not None:
             session.pool.discard(session.sandbox, keep_home=True)
             session.sandbox = None
             if session.home is not None:
                 self._homes.release(session.home)
-        if session.variables:
-            names = ", ".join(session.variables[:8]) + (", …" if len(session.variables) > 8 else "")
-            what = f"Session {session.name!r} was" if session.is_kept else "The session was"
-            why = f" ({reason})" if reason else ""
-            session.lost = f"{what} restarted{why}: its variables ({names}) are gone, files in workspace/ are kept."
+        if session.variables or during_run:
+            what = f"Session {session.name!r}" if session.is_kept else "The session"
+            # A run that was to be told may have been cancelled before it could tell anybody.
+            names = session.variables or (list(session.lost.variables) if session.lost is not None else [])
+            session.lost = Loss.of_variables(what, reason, names)
             session.variables = []
 
     async def _put_away(self, session: _Session, reason: str) -> None:
@@ -341,23 +418,13 @@ class Sessions:
                     del self._sessions[session.key]
 
 
-def _program_error(done: Done, budget: int) -> RunError:
-    """What the program did wrong. The guest wrote all of it, and the guest may lie; it is only ever shown."""
-    code = _PROGRAM_ERRORS.get(done.kind, "program")
-    if code == "program" and done.exception == "ToolError":
-        code = "tool"
-    return RunError(
-        code=code,
-        message=within(_summary(done), budget),
-        line=done.line if done.line > 0 else None,
-        text=within(done.error, budget),
-    )
-
-
-def _summary(done: Done) -> str:
-    """The line that names the exception, where it is found."""
-    lines = done.error.strip().splitlines()
-    return next((line for line in lines if done.exception and line.startswith(done.exception)), lines[-1])
+def _cut_off(calls: list[ToolCall]) -> str:
+    """About calls that were under way when their run was ended."""
+    named = dict.fromkeys(f"{call.server}.{call.tool}" for call in calls if call.error == CANCELLED)
+    if not named:
+        return ""
+    shown = ", ".join(one_line(name, 100) for name in [*named][:3]) + (", …" if len(named) > 3 else "")
+    return f"A call of {shown} was cancelled and may have taken effect."
 
 
 def _not_started(run: RunContext, reason: str) -> str:
@@ -367,8 +434,3 @@ def _not_started(run: RunContext, reason: str) -> str:
 def _owner(caller: str) -> str:
     """The person at this machine owns what is ready beforehand."""
     return "" if caller == LOCAL_CALLER else caller
-
-
-def _renamed(result: RunResult, session: str) -> RunResult:
-    output = result.output.replace("all of it: ", f"all of it, in session {session!r}: ", 1)
-    return msgspec.structs.replace(result, session=session, output=output)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from toolfold.catalog.live import LiveCatalog
+from toolfold.codegen.names import identifier
 from toolfold.guards.chain import Chain
 from toolfold.guards.context import Deadline, RunContext
 from toolfold.guards.events import RunError, RunResult
@@ -57,14 +58,15 @@ class Workshop:
             tool = self._catalog.tool(*found) if found is not None else None
             return self._chain.denial(caller, tool) if tool is not None else ""
 
-        findings = review(code, names, self._catalog.shown_tool, self._validators, denied)
+        # A server that is not listed yet has no module: say so, and why.
+        states = self._live.roster.states()
+        missing = {server: states[server].text for server in self._catalog.missing if server in states}
+        absent = {identifier(name, "server"): text.removeprefix(f"{name}: ") for name, text in missing.items()}
+        findings = review(code, names, self._catalog.shown_tool, self._validators, denied, absent)
         if not findings:
             return None
         lines = [f"line {each.line}: {each.message} {each.hint}".rstrip() for each in findings[:5]]
         lines += self._usages(finding.tool for finding in findings[:5])
-        # A server that is not listed yet has no module: say so, and why.
-        states = self._live.roster.states()
-        lines += [states[server].text for server in self._live.unlisted_in(code) if server in states]
         first = findings[0]
         return RunError(
             code=first.code,

@@ -39,6 +39,8 @@ TEMPORARY = ".tmp-"
 """How the name of a folder begins that is being written; one that a crash left behind may be deleted."""
 _PROVENANCE = "toolfold-"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_NOT_OURS = frozenset({".git", "__pycache__", ".DS_Store"})
+"""What other programs leave in a folder; it is no part of the skill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +266,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
             raise SkillError(f"its folders are nested deeper than {MAX_DEPTH}")
         with os.scandir(here) as found:
             names = [entry.name for _, entry in zip(range(MAX_FILES + 1), found, strict=False)]
-        for name in sorted(names):
+        for name in sorted(set(names) - _NOT_OURS):
             path = f"{prefix}{name}"
             _check_path(path)
             try:

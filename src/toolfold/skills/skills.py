@@ -65,6 +65,7 @@ class Skills:
 
     def __init__(self, settings: Settings, workshop: Workshop) -> None:
         self._settings = settings.skills
+        self._graph = settings.logseq.graph
         self._root = settings.data_dir / "skills"
         self._workshop = workshop
         self._stores: dict[Path, SkillStore] = {}
@@ -224,7 +225,12 @@ class Skills:
             same = await asyncio.to_thread(store.find, skill.name)
             if same is None or same.digest != skill.digest:
                 await self._review(run, skill, function)
-            return await asyncio.to_thread(store.save, skill, pending=self._settings.approval and not approved)
+            saved = await asyncio.to_thread(store.save, skill, pending=self._settings.approval and not approved)
+            if self._graph is not None and (scope, run.caller) == ("user", LOCAL_CALLER) and not saved.is_pending:
+                from toolfold.skills.logseq import follow
+
+                await asyncio.to_thread(follow, self._graph, store, skill.name)
+            return saved
         except SkillError as error:
             raise SkillError(
                 f"The skill {draft.name[:80]!r} was not saved: {error.message}.", hint=error.hint

@@ -60,6 +60,7 @@ class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
     decision: str = ""
     rule: str = ""
     approved_by: str = ""
+    asked: str = ""
     result_size: int = 0
     error: str = ""
     arguments: Any = None
@@ -233,4 +234,5 @@ def _call(begun: CallStarted, ended: RunEnded | CallEnded | None) -> Call:
     if isinstance(ended, CallEnded):
         call.ok, call.ms, call.error, call.result_size = ended.ok, ended.ms, ended.error, ended.result_size
         call.decision, call.rule, call.approved_by = ended.decision, ended.rule, ended.approved_by
+        call.asked = ended.asked
     return call

@@ -75,6 +75,8 @@ class CallEnded(_Record, frozen=True, tag="call_end"):
     decision: str = ""
     rule: str = ""
     approved_by: str = ""
+    asked: str = ""
+    """What the server asked a person in the middle of the call, and what became of it; no values."""
     result_size: int = 0
     """Bytes or characters of what the upstream answered."""
     error: str = ""

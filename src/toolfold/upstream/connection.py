@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
@@ -12,20 +11,24 @@ import msgspec
 from toolfold import __version__
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, TextPart, ToolResult
-from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from toolfold.upstream.handshake import Era, negotiate
+from toolfold.errors import InvalidArguments, SignInNeeded, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from toolfold.upstream.asking import CallClock, Flight, Flights, OnProgress, Person
 from toolfold.upstream.listing import ListingReader
 from toolfold.upstream.remote import needs_authorization
 from toolfold.upstream.results import InvalidResponseError, tool_result
 from toolfold.upstream.serverlog import DOCTOR, ServerLog
+from toolfold.upstream.tasks import Tasks
 
 if TYPE_CHECKING:
-    from mcp.client.session import ClientSession, IncomingMessage
+    from mcp.client.session import ClientSession
     from mcp.shared.dispatcher import CallOptions, ProgressFnT
     from mcp.shared.exceptions import MCPError
     from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
-OnProgress = Callable[[float, float | None, str | None], None]
+    from toolfold.upstream.auth.authorization import AuthProblem
+
+AnswerInput = Callable[[dict[str, Any], Flight], Awaitable[dict[str, Any]]]
+"""From an answer that asks for input to what is sent with the same request again."""
 
 LISTING_TIMES = 5
 """How many call timeouts a whole listing may take, with all its pages."""
@@ -33,6 +36,10 @@ END_REASON_TIMEOUT = 5.0
 """Seconds to wait for the reason why a connection ended."""
 QUOTED_CHARS = 600
 """Characters that an error quotes of what a server wrote."""
+FIRST_DELAY = 0.05
+LONGEST_DELAY = 1.0
+"""Seconds until a request is sent again whose server only wants to be asked later."""
+INPUT_ROUNDS = 200
 MAY_HAVE_RUN = "The call was sent and may have taken effect."
 NOT_SENT = "The call was not sent."
 REFUSED = "The server refused the call, so it had no effect."
@@ -64,6 +71,10 @@ class Connection:
         session: ClientSession,
         dispatcher: JSONRPCDispatcher[Any],
         transport: Transport,
+        flights: Flights,
+        answer_input: AnswerInput,
+        *,
+        offers_roots: bool = False,
     ) -> None:
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -74,6 +85,8 @@ class Connection:
         self.transport = transport
         self.version = session.protocol_version or ""
         self.modern = self.version in MODERN_PROTOCOL_VERSIONS
+        self.unmet: set[str] = set()
+        """What the server wanted of its client that we do not offer, for `doctor`."""
         self.answered = False
         """Whether a call has succeeded. A server that worked once is restarted without a pause."""
         self.end_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -86,7 +99,12 @@ class Connection:
         self._dispatcher = dispatcher
         self._remote = config.transport != "stdio"
         self._parameter_headers: dict[str, dict[tuple[str, ...], str]] = {}
-        self._meta = _modern_meta(self.version) if self.modern else None
+        self._flights = flights
+        self._offers_roots = offers_roots
+        self._answer_input = answer_input
+        self._tasks = Tasks(lambda method, params: self._send(method, params, None))
+        self._meta = self._modern_meta(asks=False) if self.modern else None
+        self._asking_meta = self._modern_meta(asks=True) if self.modern else None
         transport.on_end(self._ended)
 
     def _ended(self) -> None:
@@ -100,39 +118,80 @@ class Connection:
         self.on_close()
         self.wake.set()
 
+    def task_progress(self, token: str | int, done: float, total: float | None, message: str | None) -> None:
+        """What a server reports about a task, after its request was answered."""
+        self._tasks.report(token, done, total, message)
+
     def mark_stale(self) -> None:
         """Have the server listed again: it says that what it offers has changed."""
         self.stale = True
         self.wake.set()
 
-    async def call(self, tool: str, arguments: dict[str, Any], on_progress: OnProgress | None = None) -> ToolResult:
+    async def call(
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        on_progress: OnProgress | None = None,
+        person: Person | None = None,
+        *,
+        task: bool = False,
+    ) -> ToolResult:
+        """`person` answers what the server asks during the call; without one, it is declined. `task`: the server runs
+        the tool only as a task."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import HEADER_MISMATCH
 
         params = {"name": tool, "arguments": arguments}
         what = f"tool `{tool}`"
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + self.config.call_timeout
+        effect = MAY_HAVE_RUN
         try:
-            try:
-                raw = await self._send("tools/call", params, self.config.call_timeout, tool, on_progress)
-            except MCPError as error:
-                if error.code != HEADER_MISMATCH or not self.modern:
-                    raise
-                # Refused before it was run, because the headers follow a schema that has changed: read it, send again.
-                async with asyncio.timeout_at(deadline):
-                    await self.listing()
-                raw = await self._send("tools/call", params, deadline - clock(), tool, on_progress)
+            async with CallClock(self.config.call_timeout) as clock:
+                with self._flights.call(person, clock) as flight:
+                    try:
+                        raw = await self._called(params, flight, on_progress, task=task)
+                    except MCPError as error:
+                        # Refused before it was run, for something that can be mended: then it is sent again, once.
+                        effect = REFUSED
+                        if error.code == HEADER_MISMATCH and self.modern:
+                            await self.listing()  # the headers follow a schema that has changed
+                        elif not await self._flights.opened(error, flight):
+                            raise
+                        effect = MAY_HAVE_RUN
+                        raw = await self._called(params, flight, on_progress, task=task)
+            result = tool_result(raw, modern=self.modern)
         except MCPError as error:
             raise await self.explain(error, what, MAY_HAVE_RUN) from error
         except TimeoutError:
-            raise self._too_late(what, REFUSED) from None
-        try:
-            result = tool_result(raw, modern=self.modern)
+            raise self._too_late(what, effect) from None
         except InvalidResponseError as error:
             raise UpstreamError(self.server, f"{what} sent an invalid response: {error}.", hint=MAY_HAVE_RUN) from None
         self.answered = True
         return self._without_secrets(result) if result.is_error else result
+
+    async def _called(
+        self, params: dict[str, Any], flight: Flight, on_progress: OnProgress | None, *, task: bool
+    ) -> dict[str, Any]:
+        if task:
+            return await self._tasks.run(params, flight, on_progress)
+        return await self._answered("tools/call", params, flight, params["name"], on_progress)
+
+    async def _answered(
+        self, method: str, params: dict[str, Any], flight: Flight, name: str, on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        """The answer to a request of a program, once everything that the server asked in between is answered."""
+        meta = self._meta if flight.person is None else self._asking_meta
+        more: dict[str, Any] = {}
+        delay = FIRST_DELAY
+        for _ in range(INPUT_ROUNDS):
+            raw = await self._send(method, {**params, **more}, None, name, on_progress, meta)
+            if not self.modern or raw.get("resultType") != "input_required":
+                return raw
+            more = await self._answer_input(raw, flight)
+            if "inputResponses" not in more:
+                # The server only wants to be asked again later.
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, LONGEST_DELAY)
+        raise InvalidResponseError("it asked for input again and again")
 
     def _without_secrets(self, failure: ToolResult) -> ToolResult:
         """A tool's own error is read by the model, and often quotes the key that it was refused with."""
@@ -140,14 +199,22 @@ class Connection:
         parts = [TextPart(mask(part.text)) if isinstance(part, TextPart) else part for part in failure.parts]
         return msgspec.structs.replace(failure, parts=parts)
 
-    async def request(self, method: str, params: dict[str, Any], what: str, *, name: str = "") -> dict[str, Any]:
+    async def request(
+        self, method: str, params: dict[str, Any], what: str, *, name: str, person: Person | None = None
+    ) -> dict[str, Any]:
         """One request with the time of a call; every failure is an `UpstreamError` that says `what` it was for."""
         from mcp.shared.exceptions import MCPError
 
         try:
-            return await self._send(method, params, self.config.call_timeout, name)
+            async with CallClock(self.config.call_timeout) as clock:
+                with self._flights.call(person, clock) as flight:
+                    return await self._answered(method, params, flight, name)
         except MCPError as error:
             raise await self.explain(error, what) from error
+        except TimeoutError:
+            raise self._too_late(what, "") from None
+        except InvalidResponseError as error:
+            raise UpstreamError(self.server, f"sent an invalid response for {what}: {error}.") from None
 
     async def listing(self) -> tuple[Listing, list[str]]:
         """Everything the server offers, and what was wrong with it."""
@@ -155,7 +222,9 @@ class Connection:
 
         claims = self.session.server_capabilities
         assert claims is not None
-        reader = ListingReader(self.server, self._page)
+        tasks = claims.tasks.requests.tools if claims.tasks is not None and claims.tasks.requests is not None else None
+        can_run_tasks = not self.modern and tasks is not None and tasks.call is not None
+        reader = ListingReader(self.server, self._page, tasks=can_run_tasks)
         try:
             async with asyncio.timeout(self.config.call_timeout * LISTING_TIMES):
                 listing = await reader.read(
@@ -178,7 +247,7 @@ class Connection:
         return listing, reader.problems
 
     async def _page(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        return await self._send(method, params, self.config.call_timeout)
+        return await self._send(method, params, self.config.call_timeout, meta=self._meta)
 
     def _mirror(self, listing: Listing, problems: list[str]) -> Listing:
         """Remember which arguments are also sent as headers, and leave out tools with an invalid `x-mcp-header`."""
@@ -199,13 +268,19 @@ class Connection:
         )
 
     async def _send(
-        self, method: str, params: dict[str, Any], timeout: float, name: str = "", on_progress: OnProgress | None = None
+        self,
+        method: str,
+        params: dict[str, Any],
+        timeout: float | None,
+        name: str = "",
+        on_progress: OnProgress | None = None,
+        meta: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         # Not through the SDK's session: it would validate each answer twice against its own models and each result
         # against the output schema in pure Python, and refuse a list for one bad entry. See `listing` and `results`.
-        options: CallOptions = {"timeout": timeout}
-        if self._meta is not None:
-            params = {**params, "_meta": self._meta}
+        options: CallOptions = {} if timeout is None else {"timeout": timeout}
+        if meta is not None:
+            params = {**params, "_meta": meta}
         if self._remote:
             options["headers"] = self._headers(method, params, name)
         if on_progress is not None:
@@ -244,7 +319,7 @@ class Connection:
 
         `effect` says what is known about the effect of a request that was sent and not answered.
         """
-        from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+        from mcp_types import CONNECTION_CLOSED, MISSING_REQUIRED_CLIENT_CAPABILITY, REQUEST_TIMEOUT
 
         if error.code == REQUEST_TIMEOUT and "timed out" in error.message:
             return self._too_late(what, effect)
@@ -253,17 +328,43 @@ class Connection:
             await asyncio.wait({self.end_reason}, timeout=END_REASON_TIMEOUT if self.over or self.closed else 0.5)
             if self.end_reason.done():
                 return self.lost(what, effect)
+        if error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
+            wanted = self.log.quoted(error.message, QUOTED_CHARS)
+            self.unmet.add(f"it wants something of its client that Toolfold does not offer: {wanted}")
         if self._status == 404 and "ession" in error.message:
             self.close()
             return UpstreamUnavailable(
                 self.server, "ended the session.", hint=f"{effect and REFUSED} The next call opens a new one.".strip()
             )
         if needs_authorization(self._status):
-            refused = unauthorized(self.server, self.log, self._status)
+            problem: AuthProblem | None = getattr(self.transport, "auth_problem", None)
+            refused = unauthorized(self.server, self.log, self._status, problem)
             refused.hint = f"{effect and REFUSED} {refused.hint}".strip()
             return refused
         message = self.log.quoted(error.message, QUOTED_CHARS) or "no reason given"
         return UpstreamError(self.server, f"{what} failed: {message} (code {error.code})")
+
+    def _modern_meta(self, *, asks: bool) -> dict[str, Any]:
+        """What the newer protocol wants with each request. `asks`: whether there is a person who can answer."""
+        from mcp_types import (
+            CLIENT_CAPABILITIES_META_KEY,
+            CLIENT_INFO_META_KEY,
+            LOG_LEVEL_META_KEY,
+            PROTOCOL_VERSION_META_KEY,
+        )
+
+        capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}} if asks else {}
+        if self._offers_roots:
+            capabilities["roots"] = {}
+        meta: dict[str, Any] = {
+            PROTOCOL_VERSION_META_KEY: self.version,
+            CLIENT_INFO_META_KEY: {"name": "toolfold", "version": __version__},
+            CLIENT_CAPABILITIES_META_KEY: capabilities,
+        }
+        claims = self.session.server_capabilities
+        if claims is not None and claims.logging is not None:
+            meta[LOG_LEVEL_META_KEY] = "info"
+        return meta
 
     @property
     def closed(self) -> bool:
@@ -295,7 +396,11 @@ def last_output(transport: Transport, log: ServerLog) -> str:
     return f" Last output: “{output}”" if output else ""
 
 
-def unauthorized(server: str, log: ServerLog, status: int | None) -> UpstreamUnavailable:
+def unauthorized(server: str, log: ServerLog, status: int | None, problem: AuthProblem | None) -> UpstreamUnavailable:
+    """The error of a request that was refused; `problem` is what is known beyond its status."""
+    if problem is not None:
+        kind = SignInNeeded if problem.needs_person else UpstreamUnavailable
+        return kind(server, problem.text, hint=problem.hint)
     return UpstreamUnavailable(
         server,
         f"{log.redactor.address} answered with HTTP {status}: authorization is needed.",
@@ -308,88 +413,3 @@ def _asynchronous(on_progress: OnProgress) -> ProgressFnT:
         on_progress(progress, total, message)
 
     return report
-
-
-def _modern_meta(version: str) -> dict[str, Any]:
-    from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
-
-    return {
-        PROTOCOL_VERSION_META_KEY: version,
-        CLIENT_INFO_META_KEY: {"name": "toolfold", "version": __version__},
-        CLIENT_CAPABILITIES_META_KEY: {},
-    }
-
-
-class PendingConnection:
-    """An open transport whose handshake is still to be done."""
-
-    def __init__(self, server: str, config: ServerConfig, log: ServerLog, transport: Transport) -> None:
-        from mcp.client.session import ClientSession
-        from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-        from mcp_types import (
-            Implementation,
-            PromptListChangedNotification,
-            ResourceListChangedNotification,
-            ToolListChangedNotification,
-        )
-
-        self._server = server
-        self._config = config
-        self._log = log
-        self._transport = transport
-        self._changes = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
-        self._connection: Connection | None = None
-        self._dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(transport.reader, transport.writer)
-        self.session = ClientSession(
-            dispatcher=self._dispatcher,
-            message_handler=self._on_message,
-            client_info=Implementation(name="toolfold", version=__version__),
-        )
-        """To be entered before `connect`, and left, by the same task."""
-
-    async def _on_message(self, message: IncomingMessage) -> None:
-        if self._connection is not None and isinstance(message, self._changes):
-            self._connection.mark_stale()
-
-    async def connect(self, era: Era, budget: float) -> Connection:
-        await negotiate(self.session, self._transport, era, budget)
-        self._connection = Connection(
-            self._server, self._config, self._log, self.session, self._dispatcher, self._transport
-        )
-        return self._connection
-
-
-async def follow_changes(connection: Connection) -> None:
-    """Subscribe to announcements of changed lists, which the newer protocol sends only on request, and subscribe again
-    when the stream breaks. Returns when the server has no such stream."""
-    from mcp.client.subscriptions import SubscriptionLost, listen
-    from mcp.shared.exceptions import MCPError
-
-    capabilities = connection.session.server_capabilities
-    if not connection.modern or capabilities is None:
-        return
-    tools, prompts, resources = (
-        bool(part and part.list_changed) for part in (capabilities.tools, capabilities.prompts, capabilities.resources)
-    )
-    if not (tools or prompts or resources):
-        return
-    delay = 1.0
-    while True:
-        with contextlib.suppress(SubscriptionLost):
-            try:
-                async with listen(
-                    connection.session,
-                    tools_list_changed=tools,
-                    prompts_list_changed=prompts,
-                    resources_list_changed=resources,
-                ) as events:
-                    async for _ in events:
-                        delay = 1.0
-                        connection.mark_stale()
-            except MCPError as error:
-                connection.log.note(f"changes cannot be followed: {error}")
-                return
-        await asyncio.sleep(delay)
-        delay = min(delay * 2, 60.0)
-        # Changes between two streams are not replayed, so the list is read again.
-        connection.mark_stale()

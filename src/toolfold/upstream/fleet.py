@@ -15,7 +15,10 @@ from toolfold.config.secrets import Redactor
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, Part, ToolResult
 from toolfold.errors import UpstreamError, UpstreamUnavailable
-from toolfold.upstream.connection import NOT_SENT, OnProgress, Transport
+from toolfold.upstream.asking import OnProgress, Person, Roots
+from toolfold.upstream.auth.authorization import Authorization, authorization_of
+from toolfold.upstream.auth.store import FOLDER
+from toolfold.upstream.connection import NOT_SENT, Connection, Transport
 from toolfold.upstream.health import Health
 from toolfold.upstream.processes.supervisor import Supervisor
 from toolfold.upstream.remote import open_remote
@@ -32,7 +35,8 @@ class Fleet:
     """Connections to all upstreams.
 
     `on_listing` gets what a server offers whenever the server says that it changed. A message of more than
-    `message_limit` bytes ends its connection. `starts` limits how many servers start at once.
+    `message_limit` bytes ends its connection. `starts` limits how many servers start at once. `auth_dir` is where
+    sign-ins are kept, by default in `log_dir`.
     """
 
     def __init__(
@@ -43,11 +47,15 @@ class Fleet:
         on_listing: Callable[[Listing], None] | None = None,
         message_limit: int = MESSAGE_LIMIT,
         starts: StartQueue | None = None,
+        auth_dir: Path | None = None,
     ) -> None:
         starts = starts or StartQueue()
         self.servers = servers
         self.on_listing = on_listing
+        self.roots: Roots | None = None
+        """The folders that a server is told to work in; without it, none. To be set before a server starts."""
         self._log_dir = log_dir
+        auth_dir = auth_dir or log_dir / FOLDER
         self._message_limit = message_limit
         self._supervisor = Supervisor(log_dir)
         self._upstreams = {
@@ -55,9 +63,11 @@ class Fleet:
                 name,
                 config,
                 log := ServerLog(log_dir, name, Redactor(config)),
-                partial(self._open, config, log),
+                partial(self._open, config, log, authorization := authorization_of(name, config, auth_dir, log)),
                 starts,
                 self._announce,
+                authorization,
+                lambda: self.roots,
             )
             for name, config in servers.items()
         }
@@ -66,10 +76,12 @@ class Fleet:
         if self.on_listing is not None:
             self.on_listing(listing)
 
-    def _open(self, config: ServerConfig, log: ServerLog) -> AbstractAsyncContextManager[Transport]:
+    def _open(
+        self, config: ServerConfig, log: ServerLog, authorization: Authorization | None
+    ) -> AbstractAsyncContextManager[Transport]:
         if config.transport == "stdio":
             return open_stdio(config, self._supervisor, log, limit=self._message_limit)
-        return open_remote(config, log, limit=self._message_limit)
+        return open_remote(config, log, authorization, limit=self._message_limit)
 
     async def __aenter__(self) -> Self:
         self._log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -105,21 +117,36 @@ class Fleet:
         return upstream
 
     async def call(
-        self, server: str, tool: str, arguments: dict[str, Any], *, on_progress: OnProgress | None = None
+        self,
+        server: str,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        person: Person | None = None,
+        task: bool = False,
     ) -> ToolResult:
         """Call a tool once, never twice. Raises an `UpstreamError` unless the server answered, with whether the call
         may have taken effect; a tool's own failure is an answer (`is_error`). Cancelling the call cancels it at the
-        server. A start takes at most the server's `start_timeout` and the call itself its `call_timeout`."""
+        server. A start takes at most the server's `start_timeout` and the call itself its `call_timeout`, without the
+        time in which `person` answers a question of the server. Without a person such a question is declined.
+        `task`: the server runs this tool only as a task."""
+        connection = self._upstream(server).connection or await self.ready(server)
+        with self._upstream(server).redacted():
+            return await connection.call(tool, arguments, on_progress, person, task=task)
+
+    def is_ready(self, server: str) -> bool:
+        return self._upstream(server).connection is not None
+
+    async def ready(self, server: str) -> Connection:
+        """Start the server if it is not up; an error says that nothing was sent."""
         upstream = self._upstream(server)
         with upstream.redacted():
-            connection = upstream.connection
-            if connection is None:
-                try:
-                    connection = await upstream.connected()
-                except UpstreamError as error:
-                    message = error.message.removeprefix(f"{server}: ")
-                    raise type(error)(server, message, hint=f"{NOT_SENT} {error.hint}".strip()) from error
-            return await connection.call(tool, arguments, on_progress)
+            try:
+                return await upstream.connected()
+            except UpstreamError as error:
+                message = error.message.removeprefix(f"{server}: ")
+                raise type(error)(server, message, hint=f"{NOT_SENT} {error.hint}".strip()) from error
 
     async def listing(self, server: str, *, background: bool = False, now: bool = False) -> Listing:
         """Everything the server offers now, asked afresh.
@@ -130,6 +157,11 @@ class Fleet:
         upstream = self._upstream(server)
         with upstream.redacted():
             return await upstream.listing(background=background, now=now)
+
+    def signed_in_anew(self, server: str) -> bool:
+        """Whether a person has signed in since the server was last refused for want of it."""
+        authorization = self._upstream(server).authorization
+        return authorization is not None and authorization.changed
 
     def hurry(self, server: str) -> None:
         """A caller waits for this server: a start in the queue goes first, and the next call may start it at once."""
@@ -163,23 +195,26 @@ class Fleet:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def read_resource(self, server: str, uri: str) -> list[Part]:
+    async def read_resource(self, server: str, uri: str, *, person: Person | None = None) -> list[Part]:
         upstream = self._upstream(server)
         with upstream.redacted():
             connection = await upstream.connected()
-            raw = await connection.request("resources/read", {"uri": uri}, f"resource `{uri}`", name=uri)
+            what = f"resource `{uri}`"
+            raw = await connection.request("resources/read", {"uri": uri}, what, name=uri, person=person)
             try:
                 return resource_parts(raw)
             except InvalidResponseError as error:
                 raise UpstreamError(server, f"sent an invalid response for resource `{uri}`: {error}.") from None
 
-    async def get_prompt(self, server: str, name: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
+    async def get_prompt(
+        self, server: str, name: str, arguments: dict[str, str], *, person: Person | None = None
+    ) -> list[dict[str, Any]]:
         """The prompt's messages, each as `{"role", "content"}`."""
         upstream = self._upstream(server)
         with upstream.redacted():
             connection = await upstream.connected()
             params = {"name": name, "arguments": arguments}
-            raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name)
+            raw = await connection.request("prompts/get", params, f"prompt `{name}`", name=name, person=person)
             try:
                 return prompt_messages(raw)
             except InvalidResponseError as error:

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from toolfold.definitions import OWN_NAME
+from toolfold.upstream.remote import RefusedError, needs_authorization
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
@@ -61,6 +62,7 @@ async def _negotiate(session: ClientSession, transport: Probed, era: Era, budget
         await _initialize(session)
         return
     timer = _AnswerTimer(transport)
+    refused: int | None = None
     try:
         try:
             await timer.wait(session.discover(), budget * PROBE_SHARE)
@@ -70,6 +72,7 @@ async def _negotiate(session: ClientSession, transport: Probed, era: Era, budget
                 raise IncompatibleError(_offered(error)) from None
             if error.code == CONNECTION_CLOSED:
                 raise
+            refused = getattr(transport, "status", None)
         except (ValidationError, RuntimeError, TimeoutError):
             pass  # an invalid answer, or none: no evidence of a newer server
         await timer.wait(_initialize(session), budget * (AUTO_SHARE - PROBE_SHARE))
@@ -78,6 +81,9 @@ async def _negotiate(session: ClientSession, transport: Probed, era: Era, budget
     except MCPError as error:
         if error.code == CONNECTION_CLOSED and transport.probe_was_read():
             raise ProbeFailedError("it exited after the first request") from error
+        if needs_authorization(refused):
+            # A newer server that wants a token first; that it does not know `initialize` says nothing.
+            raise RefusedError(refused) from error
         raise
 
 

@@ -26,4 +26,5 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str = ""
     retry_in: float = 0.0
     problems: tuple[str, ...] = ()
-    """What was wrong with its last listing: tools that were left out or repaired, lists that were cut."""
+    """What was wrong with its last listing: tools that were left out or repaired, lists that were cut; and what it
+    wants of its client that we do not offer."""

@@ -34,8 +34,10 @@ Request = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 class ListingReader:
     """Collects one listing and, in `problems`, what was wrong with it."""
 
-    def __init__(self, server: str, request: Request) -> None:
+    def __init__(self, server: str, request: Request, *, tasks: bool = False) -> None:
+        """`tasks`: whether tools that run only as a task can be used."""
         self._server = server
+        self._tasks = tasks
         self._request = request
         self._bytes_left = LISTING_BYTES
         self.problems: list[str] = []
@@ -94,7 +96,7 @@ class ListingReader:
                 self._problem(f"{method} sent too much; {len(found)} entries were kept")
                 return found
             cursor = raw.get("nextCursor")
-            if not isinstance(cursor, str):
+            if not isinstance(cursor, str) or not cursor:
                 return found
             if cursor in cursors:
                 self._problem(f"{method} never ends; {len(found)} entries were kept")
@@ -130,6 +132,10 @@ class ListingReader:
             self._problem(f"tool number {number} has no name and was left out")
             return None
         details = _Details(entry, lambda key: self._problem(_wrong("tool", name, key)))
+        task = (details.mapping("execution") or {}).get("taskSupport") == "required"
+        if task and not self._tasks:
+            self._problem(f"tool `{_short(name)}` was left out: it runs only as a task, which is not possible here")
+            return None
         schema = details.mapping("inputSchema")
         if schema is None:
             self._problem(f"tool `{_short(name)}` has no inputSchema; any arguments are let through")
@@ -146,6 +152,7 @@ class ListingReader:
             input_schema=schema,
             output_schema=output,
             annotations=details.mapping("annotations") or {},
+            task=task,
         )
 
     def _resource(self, entry: Any, *, template: bool = False) -> ResourceDefinition | None:

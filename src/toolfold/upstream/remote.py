@@ -15,13 +15,15 @@ from toolfold.upstream.sse import EventReader, PostWriter
 if TYPE_CHECKING:
     import httpx2
 
+    from toolfold.upstream.auth.authorization import Authorization, AuthProblem
+
 CONNECT_TIMEOUT = 30.0
 
 
 class RefusedError(Exception):
     """The server answered the first request with an HTTP error."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int | None) -> None:
         super().__init__(f"it answered with HTTP {status}")
         self.status = status
 
@@ -76,11 +78,17 @@ class RemoteTransport:
 
     pid: int | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, authorization: Authorization | None = None) -> None:
+        self._authorization = authorization
         self.reader: Any = None
         self.writer: Any = None
         self.status: int | None = None
         self._on_end: Callable[[], None] = lambda: None
+
+    @property
+    def auth_problem(self) -> AuthProblem | None:
+        """What is known about a refusal beyond its status."""
+        return self._authorization.problem if self._authorization is not None else None
 
     def set_streams(self, read: Any, write: Any) -> None:
         self.reader = WatchedStream(read, self._ended)
@@ -114,15 +122,18 @@ class RemoteTransport:
 
 
 @asynccontextmanager
-async def open_remote(config: ServerConfig, log: ServerLog, *, limit: int) -> AsyncGenerator[RemoteTransport]:
-    """Connect to a server by its URL."""
+async def open_remote(
+    config: ServerConfig, log: ServerLog, authorization: Authorization | None = None, *, limit: int
+) -> AsyncGenerator[RemoteTransport]:
+    """Connect to a server by its URL, with the tokens of its sign-in, if it has one."""
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    transport = RemoteTransport()
+    transport = RemoteTransport(authorization)
     # Reads wait without limit: each call has its own, and a stream of events may be silent for hours.
     async with httpx2.AsyncClient(
         headers=config.headers,
+        auth=authorization.http_auth() if authorization is not None else None,
         timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=None),
         event_hooks={"response": [transport.on_response]},
     ) as client:

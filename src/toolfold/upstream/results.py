@@ -29,9 +29,7 @@ def _blob(data: Any, mime_type: Any, name: str = "") -> BlobPart:
 def tool_result(raw: dict[str, Any], *, modern: bool) -> ToolResult:
     """The answer to `tools/call`. In the older protocol a null `structuredContent` means that there is none."""
     if raw.get("resultType", "complete") != "complete":
-        raise InvalidResponseError(
-            f"`resultType` is {raw['resultType']!r}: it asks for input that only a person can give"
-        )
+        raise InvalidResponseError(f"`resultType` is {raw['resultType']!r}, which Toolfold does not know")
     content = raw.get("content", [])
     if not isinstance(content, list):
         raise InvalidResponseError("`content` is not a list")

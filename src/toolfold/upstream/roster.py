@@ -13,13 +13,15 @@ from typing import Any, Literal
 import msgspec
 
 from toolfold.definitions import Listing
-from toolfold.errors import UpstreamError, UpstreamIsToolfold
+from toolfold.errors import SignInNeeded, UpstreamError, UpstreamIsToolfold
 from toolfold.upstream.fleet import Fleet
 from toolfold.upstream.serverlog import without_paths
 
 SHORTEST_PAUSE = 0.5
 """Seconds between two attempts, however urgent."""
 LONGEST_PAUSE = 300.0
+SIGN_IN_POLL = 1.0
+"""Seconds between two looks for a sign-in, which a person does with another command."""
 FAILURES_IN_A_WAIT = 3
 """A wait goes on until a server has failed so often in a row; for one that has before, it covers one attempt."""
 TEXT_CHARS = 200
@@ -74,7 +76,9 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _next_try(self) -> str:
-        return "" if self.next_try_in is None else f" Next try in {max(self.next_try_in, 1):.0f} s."
+        if self.next_try_in is None or isinstance(self.error, SignInNeeded):
+            return ""
+        return f" Next try in {max(self.next_try_in, 1):.0f} s."
 
 
 class _Server:
@@ -98,6 +102,10 @@ class _Server:
     def hopeless(self) -> bool:
         """Whether only another config can help."""
         return isinstance(self.error, UpstreamIsToolfold)
+
+    @property
+    def waits_for_person(self) -> bool:
+        return isinstance(self.error, SignInNeeded)
 
     def succeeded(self) -> None:
         self.listed = self.asked = True
@@ -223,7 +231,7 @@ class Roster:
         last_attempt = clock() + self._fleet.servers[server.name].start_timeout
         while True:
             await server.attempt_ended.wait()
-            if server.listed or server.hopeless or self._closed:
+            if server.listed or server.hopeless or server.waits_for_person or self._closed:
                 return
             if server.failures >= FAILURES_IN_A_WAIT or clock() >= last_attempt:
                 return
@@ -237,8 +245,16 @@ class Roster:
             await asyncio.sleep(SHORTEST_PAUSE)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause - SHORTEST_PAUSE):
-                    await server.pause_is_over.wait()
+                    await self._pause(server)
             server.next_try = None
+
+    async def _pause(self, server: _Server) -> None:
+        """Until the server is named, or a person has signed in to it."""
+        while not (server.waits_for_person and self._fleet.signed_in_anew(server.name)):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SIGN_IN_POLL if server.waits_for_person else None):
+                    await server.pause_is_over.wait()
+                    return
 
     async def _ask(self, server: _Server) -> bool:
         """One attempt; whether it succeeded."""

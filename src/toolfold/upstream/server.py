@@ -16,13 +16,13 @@ from typing import cast
 
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing
-from toolfold.errors import UpstreamError, UpstreamIsToolfold, UpstreamUnavailable
+from toolfold.errors import SignInNeeded, UpstreamError, UpstreamIsToolfold, UpstreamUnavailable
+from toolfold.upstream.asking import Roots
+from toolfold.upstream.auth.authorization import Authorization
 from toolfold.upstream.connection import (
     QUOTED_CHARS,
     Connection,
-    PendingConnection,
     Transport,
-    follow_changes,
     last_output,
     unauthorized,
 )
@@ -37,7 +37,7 @@ FIRST_DELAY = 0.5
 LONGEST_DELAY = 60.0
 CLOSE_TIMEOUT = 10.0
 RELIST_SPACING = 1.0
-"""Seconds between two listings of a server that keeps announcing changes."""
+"""Seconds between two listings of a server that announces changes; twice as many each time while it goes on so."""
 
 Opener = Callable[[], AbstractAsyncContextManager[Transport]]
 
@@ -53,15 +53,19 @@ class UpstreamServer:
         opener: Opener,
         starts: StartQueue,
         on_listing: Callable[[Listing], None],
+        authorization: Authorization | None = None,
+        roots: Callable[[], Roots | None] = lambda: None,
     ) -> None:
         self.server = server
         self.config = config
         self.connection: Connection | None = None
+        self.authorization = authorization
         self._log = log
         self._opener = opener
         self._starts = starts
         self._turn: Turn | None = None
         self._on_listing = on_listing
+        self._roots = roots
         self._opening: asyncio.Task[Connection] | None = None
         self._connection_tasks: set[asyncio.Task[None]] = set()
         self._era: Era = "legacy" if config.transport == "sse" else "auto"
@@ -70,6 +74,7 @@ class UpstreamServer:
         self._started = 0
         self._last_error = ""
         self._problems: tuple[str, ...] = ()
+        self._spacing = RELIST_SPACING
         self._closed = False
 
     async def connected(self, *, background: bool = False, now: bool = False) -> Connection:
@@ -84,7 +89,9 @@ class UpstreamServer:
             raise UpstreamUnavailable(self.server, "is closed.")
         if self._opening is None:
             wait = self._retry_at - time.monotonic()
-            if wait > 0 and not now:
+            if wait > 0 and not now and not (self.authorization and self.authorization.changed):
+                if self.authorization is not None and self.authorization.waits_for_person:
+                    raise SignInNeeded(self.server, self._last_error)
                 raise UpstreamUnavailable(
                     self.server,
                     f"is down and will be tried again in {max(wait, 0.1):.1f} s. {self._last_error}",
@@ -151,13 +158,15 @@ class UpstreamServer:
 
     async def _run_connection(self, era: Era, deadline: float, opened: asyncio.Future[Connection]) -> None:
         """One connection, from its start to its end."""
+        from toolfold.upstream.session import PendingConnection
+
         loop = asyncio.get_running_loop()
         connection: Connection | None = None
         transport: Transport | None = None
         self._log.begin(f"starting ({era})")
         try:
             async with asyncio.timeout_at(deadline) as limit, self._opener() as transport:
-                pending = PendingConnection(self.server, self.config, self._log, transport)
+                pending = PendingConnection(self.server, self.config, self._log, transport, self._roots())
                 async with pending.session:
                     limit.reschedule(None)
                     try:
@@ -212,6 +221,8 @@ class UpstreamServer:
 
     async def _watch(self, connection: Connection) -> None:
         """Until the connection ends, list the server again whenever it says that its lists changed."""
+        from toolfold.upstream.session import follow_changes
+
         relisting: asyncio.Task[None] | None = None
         following = asyncio.create_task(follow_changes(connection))
         try:
@@ -232,7 +243,8 @@ class UpstreamServer:
             self._on_listing(await self._listing(connection))
         except Exception as error:
             self._log.note(f"the changed list was not taken over: {error!r}")
-        await asyncio.sleep(RELIST_SPACING)
+        await asyncio.sleep(self._spacing)
+        self._spacing = min(self._spacing * 2, LONGEST_DELAY) if connection.stale else RELIST_SPACING
         connection.wake.set()
 
     async def listing(self, *, background: bool = False, now: bool = False) -> Listing:
@@ -266,7 +278,8 @@ class UpstreamServer:
                 pass
         status = error.status if isinstance(error, RefusedError) else getattr(transport, "status", None)
         if needs_authorization(status):
-            return unauthorized(self.server, self._log, status)
+            problem = self.authorization.problem if self.authorization is not None else None
+            return unauthorized(self.server, self._log, status, problem)
         hint = f"Run its command by hand to see more. {DOCTOR}"
         if self.config.transport != "stdio":
             hint = f"Check that it is up, and its `url`. {DOCTOR}"
@@ -323,7 +336,7 @@ class UpstreamServer:
             restarts=max(0, self._started - 1),
             last_error=self.mask(self._last_error),
             retry_in=round(max(0.0, wait), 1) if state == "backoff" else 0.0,
-            problems=tuple(map(self.mask, self._problems)),
+            problems=tuple(map(self.mask, (*self._problems, *(connection.unmet if connection else ())))),
         )
 
 

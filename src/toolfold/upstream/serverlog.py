@@ -8,11 +8,14 @@ import re
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 from toolfold.config.secrets import Redactor
 
 NOTES = 200
 """Notes per connection. A server that misbehaves without end must not fill the disk."""
+MESSAGES = 2000
+"""Log messages per connection that a server sends by the protocol."""
 NOTE_CHARS = 500
 LOG_BYTES = 2_000_000
 DOCTOR = "`toolfold doctor` names its log and its config file."
@@ -51,6 +54,7 @@ class ServerLog:
         self.path = folder / f"{name}.log"
         self.redactor = redactor
         self._notes = 0
+        self._messages = 0
 
     def quoted(self, text: str, limit: int) -> str:
         """`readable` without secrets. They are masked before the text is cut, so that none is cut in two."""
@@ -58,7 +62,7 @@ class ServerLog:
 
     def begin(self, text: str) -> None:
         """A new connection: notes count from zero again."""
-        self._notes = 0
+        self._notes = self._messages = 0
         with contextlib.suppress(OSError):
             if self.path.stat().st_size > LOG_BYTES:
                 self.path.replace(f"{self.path}.1")
@@ -70,8 +74,11 @@ class ServerLog:
             return
         if self._notes == NOTES:
             text = "more of the same is not recorded"
+        self._write(text, NOTE_CHARS)
+
+    def _write(self, text: str, limit: int) -> None:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-        line = f"[toolfold {stamp}] {self.quoted(text, NOTE_CHARS)}\n"
+        line = f"[toolfold {stamp}] {self.quoted(text, limit)}\n"
         # A log that cannot be written is no reason to lose the server.
         with contextlib.suppress(OSError):
             fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -79,6 +86,16 @@ class ServerLog:
                 os.write(fd, line.encode("utf-8", "replace"))
             finally:
                 os.close(fd)
+
+    def message(self, level: str, logger: str, data: Any) -> None:
+        """A log message that the server sent by the protocol."""
+        self._messages += 1
+        if self._messages > MESSAGES:
+            return
+        text = data[:_MORE] if isinstance(data, str) else repr(data)[:_MORE]
+        self._write(f"{level}{f' {logger[:100]}' if logger else ''}: {text}", NOTE_CHARS)
+        if self._messages == MESSAGES:
+            self._write("more messages of this connection are not recorded", NOTE_CHARS)
 
     def junk(self, line: bytes) -> None:
         shown = self.redactor.text(line[:_MORE].decode("utf-8", "backslashreplace"))[:200]

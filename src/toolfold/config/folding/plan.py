@@ -222,7 +222,7 @@ class _Planner:
         if entry.scope is Scope.LOCAL:
             self._plan.notes.append(f"{entry.name} was for this project only; now it is there for all of them.")
         if "url" in ours and not any(key in ours for key in ("headers", "http_headers", "bearer_token_env_var")):
-            text = f"{entry.name} may need a sign-in that {self._target.title} had; `toolfold doctor` tells."
+            text = f"{entry.name} may need the sign-in that {self._target.title} had: toolfold auth login {entry.name}"
             self._plan.notes.append(text)
 
     # ---- Toolfold itself

@@ -106,7 +106,8 @@ TARGETS: tuple[Target, ...] = (
         "claude-code",
         "Claude Code",
         ("mcpServers",),
-        lambda command, granted: {"type": "stdio", **_plain(command, granted)},
+        # Claude Code does not wait for servers before its first request, unless their tools are always loaded.
+        lambda command, granted: {"type": "stdio", **_plain(command, granted), "alwaysLoad": True},
         grants=(
             Grant(
                 file=_claude_settings,

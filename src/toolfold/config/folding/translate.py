@@ -12,6 +12,7 @@ from toolfold.config.documents import Problem
 from toolfold.config.edge import Host
 from toolfold.config.entries import HEADER_KEYS, URL_KEYS, Dialect, EntryReader, Skipped, fields_of
 from toolfold.config.expand import Variables
+from toolfold.config.oauth import oauth_of, ours_of
 from toolfold.config.settings import ServerConfig
 
 OURS = Dialect(timeout="s", strict=True)
@@ -99,6 +100,8 @@ def _fields(fields: dict[str, Any], dialect: Dialect, config: ServerConfig, read
         ours["type"] = config.transport
         ours["url"] = next(fields[key] for key in order if key in fields)
         kept = [key for key in kept if key not in {"command", "args", "env", "envFile", "env_vars", "cwd"}]
+        _, oauth = oauth_of(fields, strict=False)
+        ours |= {"oauth": ours_of(oauth)} if oauth != {} else {}
     elif any(key in fields for key in URL_KEYS):
         ours["type"] = config.transport
     ours |= {key: fields[key] for key in kept}

@@ -1,4 +1,4 @@
-"""The sandbox's own functions: find tools, call them by name, read resources, keep skills, report progress."""
+"""The sandbox's own functions: find tools, call them by name, read resources, keep values and skills, show images."""
 
 from toolfold_guest.api import (
     ApprovalDenied,
@@ -9,10 +9,13 @@ from toolfold_guest.api import (
     context,
     get_client,
     get_prompt,
+    keep,
+    kept,
     progress,
     read_resource,
     save_skill,
     search_tools,
+    show,
 )
 
 __all__ = [
@@ -24,8 +27,11 @@ __all__ = [
     "context",
     "get_client",
     "get_prompt",
+    "keep",
+    "kept",
     "progress",
     "read_resource",
     "save_skill",
     "search_tools",
+    "show",
 ]

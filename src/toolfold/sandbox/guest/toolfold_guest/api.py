@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from . import frames, skills
 from .channel import ApprovalDenied, PolicyDenied, ToolError, call_tool, channel, open_channel, program_line, warn
 from .context import context
+from .kept import keep, kept
 from .results import File, Media, part_value, to_value, usage
+from .show import show
 
 if TYPE_CHECKING:
     from .expected import Expected
@@ -26,11 +28,14 @@ __all__ = [
     "context",
     "get_client",
     "get_prompt",
+    "keep",
+    "kept",
     "open_channel",
     "progress",
     "read_resource",
     "save_skill",
     "search_tools",
+    "show",
 ]
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 import types
 import warnings
-from typing import Any
+from typing import Any, cast
 
 from . import source
 from .failure import describe, kind_of, line_of
@@ -109,7 +109,9 @@ class Programs:
         self._count = 0
 
     def names(self) -> list[str]:
-        return sorted(name for name in self._main.__dict__ if not name.startswith("_"))
+        """What the programs have defined; not what they have imported."""
+        found = list(self._main.__dict__.items())
+        return sorted(name for name, value in found if not name.startswith("_") and not _is_imported(value))
 
     def _execute(self, code: str, filename: str) -> Any:
         try:
@@ -158,6 +160,13 @@ class Programs:
 
         base: Any = asyncio.BaseEventLoop
         base.default_exception_handler = on_problem
+
+
+def _is_imported(value: Any) -> bool:
+    kind = cast("Any", type(value))
+    if kind is types.FunctionType or kind is type:
+        return value.__module__ != "__main__"
+    return kind is types.ModuleType or kind.__module__.startswith("toolfold_guest.")
 
 
 def _keep_lines(text: str, filename: str) -> None:

@@ -103,6 +103,8 @@ class Interpreter:
             return self._ended(describe_python(problem, "program.py"))
         except (RecursionError, MemoryError):
             return self._ended("SyntaxError: the program is nested too deeply")
+        if refused := source.not_here(tree):
+            return self._ended(refused)
         await self._follow_tree()
         self._calls.clear()
         self._tool_errors.clear()

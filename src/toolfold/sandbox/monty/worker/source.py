@@ -10,6 +10,7 @@ STAND_IN = "RuntimeError"
 """Monty's programs can neither define nor be given an exception class; a tool's failure is one of theirs."""
 LOADS = "(lambda data: json.loads(data) if isinstance(data, str | bytes) else data)"
 """`json.loads`, to which plain data is parsed already: results arrive so."""
+_NOT_HERE = frozenset({"keep", "kept", "show"})
 
 
 def adapted(code: str, tree: ast.Module) -> str:
@@ -78,3 +79,14 @@ def last_call(tree: ast.Module) -> tuple[str, int] | None:
     if tree.body and isinstance(final := tree.body[-1], ast.Expr) and isinstance(final.value, ast.Call):
         return ast.unparse(final.value.func), final.lineno
     return None
+
+
+def not_here(tree: ast.Module) -> str:
+    """An error for the first import of what only whole Pythons have; empty if there is none."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "toolfold"]
+    for node in imports:
+        for alias in node.names:
+            if alias.name in _NOT_HERE:
+                what = f"line {node.lineno}: `{alias.name}` is not available in Monty, which is a subset of Python"
+                return f"ImportError: {what}; files in workspace/ stay for later runs of the session."
+    return ""

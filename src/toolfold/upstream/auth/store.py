@@ -1,0 +1,198 @@
+"""What a sign-in leaves behind: one private file for each server and address.
+
+The SDK keeps neither the expiry of a token nor the metadata of its issuer; without both, nothing can be refreshed after
+a restart. So all of it is here, and several gateways may share it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+LOCK_TIMEOUT = 60.0
+"""Seconds to wait for another process that refreshes the same tokens."""
+_POLL = 0.02
+_EARLY = 30.0
+"""Seconds before its expiry from which a token is refreshed; less where it lives only shortly."""
+_LARGEST = 1_000_000
+
+FOLDER = "auth"
+"""In the data folder."""
+
+
+class Challenge(msgspec.Struct, frozen=True):
+    """How a server refused a request: what it asks for is in the header."""
+
+    status: int
+    header: str = ""
+    """Its `WWW-Authenticate`."""
+    version: str = ""
+    """The protocol version of the request."""
+
+    @property
+    def names_oauth(self) -> bool:
+        return bool(re.match(r"\s*bearer\b", self.header, re.IGNORECASE))
+
+    @property
+    def step_up(self) -> bool:
+        """Whether the token is good, but does not reach far enough."""
+        return self.status == 403 and self.field("error") == "insufficient_scope"
+
+    def field(self, name: str) -> str:
+        found = re.search(rf'\b{name}=(?:"([^"]*)"|([^\s,]+))', self.header)
+        return (found[1] or found[2] or "") if found else ""
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """What is known of one sign-in. The parts are as the SDK's models write them."""
+
+    server: str
+    url: str
+    tokens: dict[str, Any] | None = None
+    expires_at: float | None = None
+    client: dict[str, Any] | None = None
+    """The client's registration at the issuer."""
+    metadata: dict[str, Any] | None = None
+    """The issuer's."""
+    resource: dict[str, Any] | None = None
+    """The server's own metadata, which names its issuer."""
+    issuer: str = ""
+    challenge: Challenge | None = None
+    """A refusal that only a person's sign-in can answer."""
+    ended: bool = False
+    """Whether there was a sign-in that is no longer accepted."""
+
+    @property
+    def access_token(self) -> str:
+        return str((self.tokens or {}).get("access_token") or "")
+
+    @property
+    def refresh_token(self) -> str:
+        return str((self.tokens or {}).get("refresh_token") or "")
+
+    @property
+    def scope(self) -> str:
+        return str((self.tokens or {}).get("scope") or "")
+
+    @property
+    def expired(self) -> bool:
+        """Whether the token has expired, or is about to."""
+        if self.expires_at is None:
+            return False
+        lifetime = (self.tokens or {}).get("expires_in") or 0
+        return time.time() >= self.expires_at - min(_EARLY, lifetime / 10)
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must never be shown."""
+        client_secret = str((self.client or {}).get("client_secret") or "")
+        return [secret for secret in (self.access_token, self.refresh_token, client_secret) if secret]
+
+
+def records(folder: Path) -> list[Record]:
+    """Every record that can be read."""
+    found: list[Record] = []
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            found.append(msgspec.json.decode(path.read_bytes()[:_LARGEST], type=Record))
+    return found
+
+
+class RecordFile:
+    """One server's record. Reading it again costs one `stat` as long as it has not changed."""
+
+    def __init__(self, folder: Path, server: str, url: str) -> None:
+        self.server = server
+        self.url = url
+        readable = re.sub(r"[^a-z0-9]+", "-", server.lower())[:40].strip("-") or "server"
+        identity = msgspec.json.encode([server, url])
+        self.path = folder / f"{readable}-{sha256(identity).hexdigest()[:24]}.json"
+        self._signature: tuple[int, ...] | None = None
+        self._record: Record | None = None
+        self._unsaved = False
+
+    @property
+    def signature(self) -> tuple[int, ...] | None:
+        """Differs when the file does; None when there is none."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def load(self) -> Record:
+        """The record as it is on disk; an empty one where there is none, or none that can be read."""
+        signature = self.signature
+        if self._record is None or (signature != self._signature and not (self._unsaved and signature is None)):
+            self._record = self._read()
+            self._signature = signature
+            self._unsaved = False
+        return msgspec.structs.replace(self._record)
+
+    def _read(self) -> Record:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            record = msgspec.json.decode(self.path.read_bytes()[:_LARGEST], type=Record)
+            if (record.server, record.url) == (self.server, self.url):
+                return record
+        return Record(server=self.server, url=self.url)
+
+    def save(self, record: Record) -> None:
+        """Replace the file in one step, readable by its owner only. Raises OSError; this process then goes on with the
+        record in memory."""
+        self._record, self._unsaved = msgspec.structs.replace(record), True
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(record))
+                file.flush()
+                # A refresh token that was used up must not come back after a power cut.
+                os.fsync(file.fileno())
+            draft.replace(self.path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+        self._signature, self._unsaved = self.signature, False
+
+    def delete(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._record = None
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncGenerator[None]:
+        """Alone among all processes that use this record. Raises TimeoutError; where no lock can be had because the
+        folder cannot be written, there is nothing to share."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            yield
+            return
+        try:
+            async with asyncio.timeout(LOCK_TIMEOUT):
+                while not _lock(descriptor):  # noqa: ASYNC110 (other processes have no event for us)
+                    await asyncio.sleep(_POLL)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
