@@ -295,7 +295,7 @@ class Catalog:
         if not view.entries and skills is None:
             return nothing_known(view.servers)
         named, reason = self._named(query, view)
-        mask, worth = view.mask, skills.worth if skills is not None else ()
+        mask, worth = view.mask, skills.bonus if skills is not None else None
         if skills is not None:
             mask = None if mask is None else [*mask, *[True] * len(skills.entries)]
             if query in skills.by_name:
