@@ -20,7 +20,9 @@ from tests.oauth_site import browse
 from tests.third_party import data_dir
 from toolfold import Toolfold
 from toolfold.config.load import load_here
+from toolfold.config.settings import ServerConfig
 from toolfold.errors import SignInNeeded, ToolfoldError
+from toolfold.upstream.asking import Answer, Asked
 from toolfold.upstream.auth.login import Login
 from toolfold.upstream.fleet import Fleet
 
@@ -29,6 +31,19 @@ AT_ONCE = 4
 SIGN_INS = 2
 """How often a person signs in before they give up."""
 CLIENT_METADATA = "https://conformance-test.local/client-metadata.json"
+
+
+ASKING = ("elicitation-sep1034-client-defaults", "sep-2322-client-request-state")
+
+
+class Agreeable:
+    """A person who sends off every form as it is shown."""
+
+    run = "scenario"
+    caller = "local"
+
+    async def answer(self, asked: Asked) -> Answer:
+        return Answer("accept", asked.form.check({}))
 
 
 class ScenarioClient:
@@ -63,6 +78,10 @@ class ScenarioClient:
         if scenario.startswith("auth/"):
             await self._with_sign_in({"url": url, "oauth": oauth(scenario, context)}, data)
             return
+        if scenario in ASKING:
+            async with Fleet({"site": ServerConfig(transport="http", url=url)}, log_dir=data / "logs") as fleet:
+                await self._call_all(fleet)
+            return
         config = {"servers": {"site": {"url": url}}, "sandbox": {"pool": 1}}
         async with Toolfold.open(config, data_dir=data) as fold:
             await fold.refresh(["site"])
@@ -88,7 +107,7 @@ class ScenarioClient:
 
     async def _call_all(self, fleet: Fleet) -> None:
         for tool in (await fleet.listing("site")).tools:
-            await fleet.call("site", tool.name, {})
+            await fleet.call("site", tool.name, {}, person=Agreeable())
 
 
 def oauth(scenario: str, context: dict[str, Any]) -> dict[str, Any]:

@@ -117,6 +117,8 @@ class Authorization:
             may_refresh = challenge.status == 401 and not tried and bool(used) and self._may_refresh(record)
             if may_refresh and await self._refresh(record):
                 return True
+            if (tried or may_refresh) and self.problem is not None:
+                return False  # the issuer is out of reach, and the sign-in may still be good
             self._needs_person(challenge, self._record())
         return False
 
@@ -192,8 +194,6 @@ class Authorization:
         return True
 
     def _needs_person(self, challenge: Challenge, record: Record, *, save: bool = True) -> None:
-        if self.problem is not None and not self.problem.needs_person:
-            return  # the sign-in may still be good
         hint = ""
         command = f"run `toolfold auth login {shlex.quote(self.server)}`"
         if challenge.step_up:

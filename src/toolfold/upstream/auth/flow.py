@@ -60,7 +60,7 @@ class AuthError(Exception):
         """Whether it was the registration of the client that failed."""
 
 
-class Person:
+class Browser:
     """A person with a browser: `show` gives them an address to open, `answer` waits for what comes back."""
 
     def __init__(
@@ -77,10 +77,10 @@ class Person:
 class Flow:
     """One run of the flow on `record`, which is changed to what was learned. The caller saves it."""
 
-    def __init__(self, config: ServerConfig, record: Record, person: Person | None = None) -> None:
+    def __init__(self, config: ServerConfig, record: Record, browser: Browser | None = None) -> None:
         self._config = config
         self._settings = config.oauth
-        self._person = person
+        self._browser = browser
         self._last: httpx2.Response | None = None
         self.record = record
 
@@ -167,11 +167,11 @@ class Flow:
                         client_name="Toolfold",
                         software_id="toolfold",
                         software_version=__version__,
-                        redirect_uris=[AnyUrl(self._person.redirect_uri if self._person else _NO_LISTENER)],
+                        redirect_uris=[AnyUrl(self._browser.redirect_uri if self._browser else _NO_LISTENER)],
                     ),
                     storage,
-                    self._person.show if self._person else None,
-                    self._person.answer if self._person else None,
+                    self._browser.show if self._browser else None,
+                    self._browser.answer if self._browser else None,
                     client_metadata_url=settings.client_metadata_url or None,
                 )
         context = provider.context

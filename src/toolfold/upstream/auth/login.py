@@ -16,7 +16,7 @@ from toolfold.definitions import Listing
 from toolfold.errors import UpstreamError, UpstreamUnavailable
 from toolfold.upstream.auth.authorization import Authorization
 from toolfold.upstream.auth.flow import AuthError, Flow
-from toolfold.upstream.auth.loopback import person_here
+from toolfold.upstream.auth.loopback import browser_here
 from toolfold.upstream.auth.store import FOLDER, Challenge, Record, RecordFile
 from toolfold.upstream.remote import open_remote
 from toolfold.upstream.server import UpstreamServer
@@ -59,10 +59,10 @@ class Login:
         try:
             for redirect_uri in self._places(record):
                 try:
-                    async with person_here(redirect_uri, show, pasted, on_wrong_paste) as person:
-                        if not self._is_registered(record, person.redirect_uri):
+                    async with browser_here(redirect_uri, show, pasted, on_wrong_paste) as browser:
+                        if not self._is_registered(record, browser.redirect_uri):
                             record.client = None
-                        await Flow(self.config, record, person).obtain(challenge)
+                        await Flow(self.config, record, browser).obtain(challenge)
                         break
                 except OSError as error:
                     if redirect_uri == _ANY_PORT or self.config.oauth.redirect_uri:

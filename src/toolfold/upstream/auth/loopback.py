@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from mcp.shared.auth import AuthorizationCodeResult
 
-from toolfold.upstream.auth.flow import AuthError, Person
+from toolfold.upstream.auth.flow import AuthError, Browser
 
 _LARGEST = 16_384
 _REQUEST_TIMEOUT = 10.0
@@ -49,12 +49,12 @@ class _Answer:
 
 
 @asynccontextmanager
-async def person_here(
+async def browser_here(
     redirect_uri: str,
     show: Callable[[str], None],
     pasted: AsyncIterator[str] | None,
     on_wrong_paste: Callable[[], None],
-) -> AsyncGenerator[Person]:
+) -> AsyncGenerator[Browser]:
     """A person who opens the address that `show` is given, and whose browser comes back to `redirect_uri`.
 
     Port 0 is replaced by a free one. `pasted` gives lines in which the address may be that the browser ended up at. A
@@ -86,7 +86,7 @@ async def person_here(
         async def wait() -> AuthorizationCodeResult:
             return await answer.result
 
-        yield Person(redirect_uri, open_page, wait)
+        yield Browser(redirect_uri, open_page, wait)
 
 
 async def _read(pasted: AsyncIterator[str], answer: _Answer, on_wrong_paste: Callable[[], None]) -> None:
