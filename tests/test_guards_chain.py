@@ -142,7 +142,7 @@ class TestRecord:
             (ToolfoldError("Not today.", hint="Tomorrow."), "Not today."),
             (ToolfoldError("x" * 201), "x" * 200),
             (RuntimeError("a secret"), "RuntimeError"),
-            (asyncio.CancelledError(), "cancelled"),
+            (asyncio.CancelledError(), "cancelled before it was sent"),
         ],
     )
     async def test_how_a_call_failed_is_kept(self, problem: BaseException, error: str) -> None:
