@@ -147,8 +147,14 @@ def test_groups_of_killed_hosts_are_swept(tmp_path: Path) -> None:
         (own / name).mkdir()
         os.utime(own / name, (1, 1))
     (own / "toolfold-999999999-2-new").mkdir()
+    # A host that lives is known by its number and by when it started.
+    started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    alive = own / f"toolfold-{os.getpid()}-{started}-abcd"
+    alive.mkdir()
+    os.utime(alive, (1, 1))
     assert groups.sweep() == 2
     assert {path.name for path in own.iterdir() if path.is_dir()} == {
+        alive.name,
         "toolfold-host",
         "somebody-else",
         "toolfold-999999999-2-new",

@@ -22,15 +22,34 @@ from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
 from toolfold.definitions import ToolResult
 from toolfold.errors import FoldClosed, LimitExceeded, UpstreamError
-from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext, RunOptions, check_text, make_context
-from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Replied, Reply, RunError, RunResult
+from toolfold.guards.context import (
+    LOCAL_CALLER,
+    Ask,
+    Deadline,
+    RunContext,
+    RunOptions,
+    call_deadline,
+    check_text,
+    make_context,
+    run_deadline,
+)
+from toolfold.guards.events import (
+    ApprovalRequest,
+    CallKind,
+    Event,
+    Finished,
+    Question,
+    Replied,
+    Reply,
+    RunError,
+    RunResult,
+)
 from toolfold.telemetry.uses import Uses
 
 if TYPE_CHECKING:
     from toolfold.catalog.entries import Scope
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
-    from toolfold.guards.events import CallKind
     from toolfold.guards.guard import Guard
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
@@ -162,9 +181,15 @@ class Toolfold:
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
         check_text(code, "code")
-        deadline = self._deadline(timeout)
         run = await self._context(
-            code, deadline, session=session, caller=caller, groups=groups, context=context, on_event=on_event, ask=ask
+            code,
+            run_deadline(self.settings, timeout),
+            session=session,
+            caller=caller,
+            groups=groups,
+            context=context,
+            on_event=on_event,
+            ask=ask,
         )
         with self._running():
             try:
@@ -194,19 +219,21 @@ class Toolfold:
         kept in the session's workspace. Raises a ToolfoldError unless the server answered.
         """
         target = f"{server}.{name}" if kind == "tool" else f"{kind}:{server}:{name}"
-        config = self.settings.servers.get(server)
-        usual = config.start_timeout + config.call_timeout if config else self.settings.sandbox.timeout
-        deadline = Deadline(usual if timeout is None else timeout)
-        run = await self._context(target, deadline, direct=True, **options)
+        run = await self._context(target, call_deadline(self.settings, server, timeout), direct=True, **options)
         with self._running():
-            return await self._direct.recorded(run, kind, server, name, dict(arguments or {}))
+            self.catalog.recheck()
+            return await self._direct.recorded(target, run, kind, server, name, dict(arguments or {}))
 
     async def _context(
         self, code: str, deadline: Deadline, *, direct: bool = False, **options: Unpack[RunOptions]
     ) -> RunContext:
         self._check_open()
         run = make_context(code, deadline, direct=direct, **options)
-        owner = self._owner_of(run.session, run.caller) if run.session is not None else None
+        owner: tuple[str, str] | None = None
+        if run.session is not None and run.session.startswith("@") and "/" in run.session:
+            from toolfold.session.store import shared_session
+
+            owner = shared_session(self.settings.data_dir, run.session, run.caller)
         privacy = await self._chain.privacy_of(*(owner or (run.caller, run.session)))
         return replace(run, privacy=privacy, session_of=owner)
 
@@ -225,17 +252,6 @@ class Toolfold:
         finally:
             self._runs.discard(task)
 
-    def _deadline(self, timeout: float | None) -> Deadline:
-        """The clock of a run. By default it leaves time for what one call of a server may take, its start included; a
-        time that somebody has chosen always holds."""
-        sandbox = self.settings.sandbox
-        if timeout is not None:
-            return Deadline(timeout)
-        if "timeout" in sandbox.model_fields_set:
-            return Deadline(sandbox.timeout)
-        longest = (each.start_timeout + each.call_timeout for each in self.settings.servers.values())
-        return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
-
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         from toolfold.review.servers import named_servers
 
@@ -252,51 +268,32 @@ class Toolfold:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
-            if run.session is not None:
-                run.notes.code = code
-                if (private := run.privacy) is not None:
-                    is_small = len(code) < 4096
-                    run.notes.code = await private.work(lambda: str(private.tokenise(code)), is_small=is_small)
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result
 
-    def _owner_of(self, session: str, caller: str) -> tuple[str, str] | None:
-        """Owner and name of a session that another caller shares: `@planner/plan`. None for the caller's own."""
-        if not session.startswith("@") or "/" not in session:
-            return None
-        from toolfold.session.store import shared_session
-
-        return shared_session(self.settings.data_dir, session, caller)
-
     def _transcribe(self, run: RunContext, result: RunResult | None) -> None:
-        if run.notes.code and self._sessions is not None and self._sessions.done():
-            self._sessions.result().transcribe(run, result)
+        if run.notes.code and (sessions := self._live_sessions()) is not None:
+            sessions.transcribe(run, result)
 
     @property
     def sessions(self) -> SessionStore:
         """The sessions on disk: list, look into, export, reset, end and share them, and their files."""
         from toolfold.session.store import SessionStore
 
-        def live() -> Sessions | None:
-            task = self._sessions
-            return task.result() if task is not None and task.done() and task.exception() is None else None
+        return SessionStore(self.settings, self._live_sessions)
 
-        return SessionStore(self.settings, live)
+    def _live_sessions(self) -> Sessions | None:
+        task = self._sessions
+        return task.result() if task is not None and task.done() and task.exception() is None else None
 
     async def stream(
-        self,
-        code: str,
-        *,
-        session: str | None = None,
-        caller: str = LOCAL_CALLER,
-        context: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        check: bool | None = None,
+        self, code: str, *, timeout: float | None = None, check: bool | None = None, **options: Unpack[RunOptions]
     ) -> AsyncIterator[Event]:
         """The same run, event by event; the last one is `Finished`. Leaving the loop early ends the program.
 
-        A question is an `ApprovalRequest`; the run waits until it is answered by `approve()` or `deny()`.
+        `options` are as for `run`. A question is an `ApprovalRequest`; the run waits until it is answered by
+        `approve()` or `deny()`.
         """
         events: asyncio.Queue[Event] = asyncio.Queue()
 
@@ -305,18 +302,8 @@ class Toolfold:
             events.put_nowait(request)
             return await request.reply
 
-        task = asyncio.create_task(
-            self.run(
-                code,
-                session=session,
-                caller=caller,
-                context=context,
-                timeout=timeout,
-                check=check,
-                on_event=events.put_nowait,
-                ask=ask,
-            )
-        )
+        options |= {"on_event": events.put_nowait, "ask": ask}
+        task = asyncio.create_task(self.run(code, timeout=timeout, check=check, **options))
         task.add_done_callback(lambda _: events.put_nowait(Finished(RunResult(success=False))))
         try:
             while not isinstance(event := await events.get(), Finished):

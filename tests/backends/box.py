@@ -51,7 +51,14 @@ class Host:
                 return {**await self._call(name.rpartition("__")[2], arguments), "server": "lab", "tool": name}
             case Search(query=query):
                 return {
-                    "hits": [{"name": "echo", "server": "lab", "description": query}],
+                    "hits": [
+                        {
+                            "name": "echo",
+                            "server": "lab",
+                            "description": query,
+                            "import": "from servers.lab import echo",
+                        }
+                    ],
                     "text": f"lab.echo ({query})",
                 }
             case Resource(uri=uri):

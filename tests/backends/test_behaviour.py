@@ -94,9 +94,9 @@ print(await asyncio.gather(*[slow(n=8) for _ in range(8)]))
     async def test_search_answers_with_and_without_await(self, box: Box) -> None:
         code = """
 from tool_discovery import search_tools
-print(search_tools('x')[0].name, (await search_tools('x'))[0].server)
+print(search_tools('x')[0].name, (await search_tools('x'))[0].server, search_tools('x')[0].import_)
 """
-        assert await box.printed(code) == "echo lab\n"
+        assert await box.printed(code) == "echo lab from servers.lab import echo\n"
 
     async def test_a_resource_is_read(self, box: Box) -> None:
         code = "from toolfold import read_resource\nprint(await read_resource('lab', 'file://a'))"

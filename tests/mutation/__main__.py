@@ -21,6 +21,8 @@ from tests.mutation.tree import Tree
 ROOMS = ("sandbox", "session", "upstream", "catalog", "guards", "review")
 NOT_OURS = ("sandbox/guest/", "sandbox/walls/seccomp.py", "sandbox/walls/syscalls.py")
 """What runs inside the sandbox, and the tables of system calls."""
+_KILLED = ("killed", "hung")
+"""What counts. A test process that died twice may have done so for a reason of its own."""
 _AT_FIRST = 5.0
 """Seconds of tests that are run before the others: most mutants are killed by those, and fewer files are read."""
 FEWEST = 30
@@ -118,7 +120,7 @@ class _Results:
     def get(self, mutant: Mutant, tests: str) -> Result | None:
         """A kill holds while the mutant is the same; a survivor is tried again when tests have changed."""
         known = self._known.get(mutant.key)
-        return known if known and (known["status"] != "survived" or known["tests"] == tests) else None
+        return known if known and (known["status"] in _KILLED or known["tests"] == tests) else None
 
     def killers(self, file: str) -> set[str]:
         """The tests that noticed other mutants of a file."""
@@ -146,7 +148,7 @@ def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: fl
             limits = {test.name: 15 + 6 * (test.setup + test.seconds) for test in some}
             total = 60 + 5 * sum(test.setup + test.seconds for test in some)
             outcome = tree.do({"do": "run", "tests": limits, "limit": total})
-            if outcome["status"] in ("died", "hung"):  # perhaps for a reason of its own
+            if outcome["status"] in ("died", "hung"):
                 outcome = tree.do({"do": "run", "tests": limits, "limit": total})
             if outcome["status"] != "survived":
                 break
@@ -182,7 +184,7 @@ def _report(done: list[Result]) -> dict[str, Any]:
     rooms: dict[str, list[bool]] = defaultdict(list)
     equivalent: Counter[str] = Counter()
     for result in done:
-        room, killed = result["where"].split("/")[0], result["status"] != "survived"
+        room, killed = result["where"].split("/")[0], result["status"] in _KILLED
         if not killed and result["key"] in EQUIVALENTS:
             equivalent[room] += 1
         else:
@@ -200,7 +202,7 @@ def _report(done: list[Result]) -> dict[str, Any]:
 
 
 def _print(done: list[Result], report: dict[str, Any]) -> None:
-    survivors = [result for result in done if result["status"] == "survived"]
+    survivors = [result for result in done if result["status"] not in _KILLED]
     for result in survivors:
         note = EQUIVALENTS.get(result["key"], result["test"])
         print(

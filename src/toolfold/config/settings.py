@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
@@ -82,6 +82,8 @@ class SandboxSettings(Model):
     """Cores, where a cgroup can hold the program to it."""
     disk: Size = 1000**3
     """Bytes the workspace may hold."""
+    shared: Path | None = None
+    """A folder on this machine that all programs of all callers find as `shared/`."""
     kept: Size = 50 * 1000**2
     """Bytes that a session may hold by `keep`."""
     images: int = Field(default=8, ge=0)
@@ -100,6 +102,13 @@ class SandboxSettings(Model):
     packages: tuple[str, ...] = ()
     image: str = ""
     """For the container backend: an image with a Python of its own, in place of the one made from this Python."""
+
+    @field_validator("shared")
+    @classmethod
+    def _absolute(cls, folder: Path | None) -> Path | None:
+        if folder is not None and not folder.expanduser().is_absolute():
+            raise ValueError("expected an absolute path")
+        return folder.expanduser() if folder is not None else None
 
 
 class Settings(Model):

@@ -55,8 +55,8 @@ def make_server(
 
     `mode` is which tools are offered, by default what the settings say. `default_session` serves runs that name none
     (stdio: one client, one session). `ask_locally` puts a question to the person at this machine, for clients that
-    cannot be asked themselves. `roots` is told about the one client of stdio. `changes` are announced where a list can
-    change; by default there are none.
+    cannot be asked themselves. `changes` are announced where a list can change; by default there are none.
+    `roots` is told about the one client of stdio.
     """
     mode = mode or fold.settings.mode
     own = [types.Tool.model_validate(tool) for tool in offered_tools(read_only=only_reads(fold.settings))]

@@ -52,9 +52,8 @@ async def serve_stdio(
     `greeting` holds what was read, and answered, before this began. `ask_locally` is for clients that show no forms.
     """
     fold.fleet.roots = roots = ClientRoots()
-    changes = Changes(fold)
     server = make_server(
-        fold, mode=mode, default_session=_own_session(), ask_locally=ask_locally, roots=roots, changes=changes
+        fold, mode=mode, default_session=_own_session(), ask_locally=ask_locally, changes=Changes(fold), roots=roots
     )
     async with standard_streams(greeting or Greeting()) as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())

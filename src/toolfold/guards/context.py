@@ -18,6 +18,7 @@ from toolfold.errors import InvalidRequest, LimitExceeded
 from toolfold.guards.events import Event, Question, Replied, Reply, protected_event
 
 if TYPE_CHECKING:
+    from toolfold.config.settings import Settings
     from toolfold.privacy.privacy import RunPrivacy
 
 LOCAL_CALLER = "local"
@@ -231,8 +232,27 @@ class RunOptions(TypedDict, total=False):
     ask: Ask | None
 
 
+def run_deadline(settings: Settings, timeout: float | None) -> Deadline:
+    """The clock of a program. By default it leaves time for what one call of a server may take, its start included; a
+    time that somebody has chosen always holds."""
+    sandbox = settings.sandbox
+    if timeout is not None:
+        return Deadline(timeout)
+    if "timeout" in sandbox.model_fields_set:
+        return Deadline(sandbox.timeout)
+    longest = (each.start_timeout + each.call_timeout for each in settings.servers.values())
+    return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
+
+
+def call_deadline(settings: Settings, server: str, timeout: float | None) -> Deadline:
+    """The clock of one call without a program: by default what its server may take, its start included."""
+    config = settings.servers.get(server)
+    usual = config.start_timeout + config.call_timeout if config else settings.sandbox.timeout
+    return Deadline(usual if timeout is None else timeout)
+
+
 def make_context(code: str, deadline: Deadline, *, direct: bool = False, **options: Unpack[RunOptions]) -> RunContext:
-    """The context of one run. Raises InvalidRequest for what is not text and has to be."""
+    """The context of one run that begins now. Raises InvalidRequest for what is not text and has to be."""
     caller, session, values = options.get("caller", LOCAL_CALLER), options.get("session"), options.get("context") or {}
     check_text(caller, "caller")
     if session is not None:

@@ -43,19 +43,18 @@ class DirectCalls:
         self._home_of = home_of
 
     async def recorded(
-        self, run: RunContext, kind: CallKind, server: str, name: str, arguments: dict[str, Any]
+        self, target: str, run: RunContext, kind: CallKind, server: str, name: str, arguments: dict[str, Any]
     ) -> ToolResult:
-        """Make the call as a run of its own, which is recorded and in time. Raises what refuses it or goes wrong."""
+        """The result of a call that is a run of its own for the records."""
         results: list[ToolResult] = []
 
         async def work() -> RunResult:
-            async with run.deadline.enforced(f"{run.code} did not end within {run.deadline.seconds:g} s."):
-                self._world.catalog.catalog.recheck()
+            async with run.deadline.enforced(f"{target} did not end within {run.deadline.seconds:g} s."):
                 result, record = await self._call(run, kind, server, name, arguments)
             results.append(result)
             return record
 
-        await self._world.chain.recorded(run.code, run, work)
+        await self._world.chain.recorded(target, run, work)
         return results[0]
 
     async def _call(

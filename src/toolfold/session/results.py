@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from toolfold.config.settings import Settings
-from toolfold.guards.context import RunContext
 from toolfold.guards.events import RunError, RunResult
 from toolfold.sandbox.frames import Done
 from toolfold.session.output import within
@@ -50,7 +49,3 @@ def images_refused(settings: Settings) -> str:
     if settings.privacy.enabled and not settings.privacy.images:
         return "Images cannot be searched for private values; `privacy.images = true` in the settings allows them."
     return ""
-
-
-def not_started(run: RunContext, reason: str) -> str:
-    return f"Nothing was run: {reason} within {run.deadline.seconds:g} s."

@@ -23,21 +23,19 @@ import msgspec
 from toolfold.config.settings import Settings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.guards.context import LOCAL_CALLER, RunContext
-from toolfold.guards.events import Output, RunError, RunResult, ToolCall
-from toolfold.guards.record import CANCELLED
+from toolfold.guards.events import Output, RunError, RunResult
 from toolfold.sandbox.frames import Done
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.pools import Pools
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
-from toolfold.schema.text import one_line
 from toolfold.session.bridge import Bridge
 from toolfold.session.homes import SessionHomes, SessionState, state_of, take_reset
 from toolfold.session.images import Images
 from toolfold.session.kept import KeptValues
-from toolfold.session.notices import Earlier, Loss, missing_name
+from toolfold.session.notices import Earlier, Loss, cut_off, missing_name
 from toolfold.session.output import OutputRecorder
-from toolfold.session.results import images_refused, not_started, program_error, renamed, with_text
+from toolfold.session.results import images_refused, program_error, renamed, with_text
 from toolfold.session.transcript import append, entry_of
 
 MakeBridge = Callable[[RunContext, OutputRecorder, Images, KeptValues | None], Bridge]
@@ -113,7 +111,7 @@ class Sessions:
         """
         if run.session is None:
             return await self._run_fresh(code, run)
-        return await self._run_in_session(code, run)
+        return await self._run_in_session(code, run, run.session_key)
 
     async def end(self, key: tuple[str, str], *, removed: bool) -> None:
         """End the sandbox of a session, if it has one here, and the program that runs there. `removed`: its files are
@@ -139,11 +137,12 @@ class Sessions:
 
     async def home(self, run: RunContext) -> SessionHome:
         """The home of a run's session, which begins if need be."""
-        with self._used(run.session_key) as session:
-            if session.sandbox is not None and session.sandbox.alive:
-                return session.sandbox.home
-            async with session.lock:
-                return (await self._living(session, run)).home
+        with self._using(run.session_key) as session:
+            async with run.deadline.enforced(_not_started(run, "the session was not ready")):
+                if session.sandbox is not None and session.sandbox.alive:
+                    return session.sandbox.home
+                async with session.lock:
+                    return (await self._living(session)).home
 
     # Runs without a session
 
@@ -153,7 +152,7 @@ class Sessions:
 
     async def run_beside(self, code: str, run: RunContext) -> RunResult:
         """A run without a session that does not wait in line: another run waits for it."""
-        async with run.deadline.enforced(not_started(run, "no sandbox was ready")):
+        async with run.deadline.enforced(_not_started(run, "no sandbox was ready")):
             pool = await self._pools.of(_owner(run.caller))
             sandbox = await pool.take()
         name = f"run-{secrets.token_hex(4)}"
@@ -193,7 +192,7 @@ class Sessions:
             )
         self._fresh_waiting += 1
         try:
-            async with run.deadline.enforced(not_started(run, f"{limit} other runs were under way")):
+            async with run.deadline.enforced(_not_started(run, f"{limit} other runs were under way")):
                 await self._fresh_slots.acquire()
         finally:
             self._fresh_waiting -= 1
@@ -204,9 +203,12 @@ class Sessions:
 
     # Runs in a session
 
-    async def _run_in_session(self, code: str, run: RunContext) -> RunResult:
-        with self._used(run.session_key) as session:
-            async with run.deadline.enforced(not_started(run, "an earlier run of the session did not end")):
+    async def _run_in_session(self, code: str, run: RunContext, key: _Key) -> RunResult:
+        run.notes.code = code
+        if (private := run.privacy) is not None:
+            run.notes.code = await private.work(partial(private.tokenise, code), is_small=len(code) < 4096)
+        with self._using(key) as session:
+            async with run.deadline.enforced(_not_started(run, "an earlier run of the session did not end")):
                 await session.lock.acquire()
             try:
                 return await self._run_locked(code, run, session)
@@ -214,7 +216,8 @@ class Sessions:
                 session.lock.release()
 
     @contextlib.contextmanager
-    def _used(self, key: _Key) -> Generator[_Session]:
+    def _using(self, key: _Key) -> Generator[_Session]:
+        """A session, which begins if need be and is not put away meanwhile."""
         session = self._sessions.setdefault(key, _Session(key))
         session.runs += 1
         try:
@@ -225,7 +228,8 @@ class Sessions:
             self._run_ended.set()
 
     async def _run_locked(self, code: str, run: RunContext, session: _Session) -> RunResult:
-        sandbox = await self._living(session, run)
+        async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
+            sandbox = await self._living(session)
         home = sandbox.home
         kept = KeptValues(home, self._settings.sandbox.kept)
         notice = [await asyncio.to_thread(session.lost.text, kept)] if session.lost is not None else []
@@ -262,14 +266,12 @@ class Sessions:
         session.home, session.noted, session.earlier = None, None, Earlier()
         session.lost = Loss(f"Session {session.name!r} was ended: its variables and files are gone.")
 
-    async def _living(self, session: _Session, run: RunContext) -> Sandbox:
+    async def _living(self, session: _Session) -> Sandbox:
         """The session's sandbox, or a new one in its place."""
         self._look_for_changes(session)
-        if session.sandbox is None or not await session.sandbox.wake():
-            if session.sandbox is not None:
-                self._lose(session, "its sandbox ended between two runs")
-            async with run.deadline.enforced(not_started(run, "no sandbox was ready for the session")):
-                session.sandbox = await self._admit(session)
+        if session.sandbox is not None and not await session.sandbox.wake():
+            self._lose(session, "its sandbox ended between two runs")
+        session.sandbox = session.sandbox or await self._admit(session)
         return session.sandbox
 
     async def _admit(self, session: _Session) -> Sandbox:
@@ -356,7 +358,7 @@ class Sessions:
             if done.error:
                 error = program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
-            problem.hint = " ".join(filter(None, [problem.hint, _cut_off(bridge.calls)]))
+            problem.hint = " ".join(filter(None, [problem.hint, cut_off(bridge.calls)]))
             error = RunError.of(problem)
         finally:
             bridge.costs.end()
@@ -436,13 +438,8 @@ class Sessions:
                     del self._sessions[session.key]
 
 
-def _cut_off(calls: list[ToolCall]) -> str:
-    """About calls that were under way when their run was ended."""
-    named = dict.fromkeys(f"{call.server}.{call.tool}" for call in calls if call.error == CANCELLED)
-    if not named:
-        return ""
-    shown = ", ".join(one_line(name, 100) for name in [*named][:3]) + (", …" if len(named) > 3 else "")
-    return f"A call of {shown} was cancelled and may have taken effect."
+def _not_started(run: RunContext, reason: str) -> str:
+    return f"Nothing was run: {reason} within {run.deadline.seconds:g} s."
 
 
 def _owner(caller: str) -> str:
