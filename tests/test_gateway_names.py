@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolfold import Toolfold
+from toolfold.cli.doctor import direct_names
 from toolfold.gateway.names import LONGEST, offered_name, offered_names
 from toolfold.gateway.offers import Offers
 from toolfold.telemetry import uses
@@ -123,3 +124,10 @@ async def test_hybrid_offers_what_is_named_then_the_most_used_then_the_smallest(
     chosen = await offered(direct=["s.t09"], direct_budget=200)
     assert {"s__t05", "s__t09"} <= set(chosen)
     assert "s__t19" not in chosen, "it does not fit"
+
+
+async def test_doctor_names_what_direct_means_and_no_server_offers(tmp_path: Path) -> None:
+    config = {"catalog_dirs": [str(catalog(tmp_path / "catalog"))], "direct": ["s.t01", "s.t1*", "s.tx", "other.*"]}
+    async with Toolfold.open(config, data_dir=tmp_path / "data") as fold:
+        lines = direct_names(fold)
+    assert [line.name.split()[2].rstrip(",") for line in lines] == ["s.tx", "other.*"]

@@ -82,7 +82,7 @@ async def _examine(config: Any, catalog: Any, data: Any) -> list[Line]:
             places = [("--config", config), ("--data", data)]
             options = "".join(f" {name} {shlex.quote(str(given))}" for name, given in places if given is not None)
             lines += await _servers(fold, options)
-            lines += _definitions(fold)
+            lines += _definitions(fold) + direct_names(fold)
             # The program that proves the sandbox searches: that is no reason to start a server again that failed.
             await fold.roster.close()
             status.update("proving the sandbox")
@@ -164,6 +164,21 @@ def _definitions(fold: Toolfold) -> list[Line]:
             name = f"{entry.server}.{entry.key}"
             todo = "Read its definition before you let models see it: toolfold search --detail full"
             lines.append(Line(topic="tool", name=f"{name} {reason}", state="warning", todo=todo))
+    return lines
+
+
+def direct_names(fold: Toolfold) -> list[Line]:
+    """Names in `direct` that no tool has, so that `hybrid` does not offer what somebody expects it to."""
+    from toolfold.schema.patterns import EXACT, TargetPattern
+
+    tools = fold.catalog.entries_in("tool")
+    lines: list[Line] = []
+    for written in fold.settings.direct:
+        pattern = TargetPattern(written)
+        if not any(pattern.match("tool", tool.server, tool.name) == EXACT for tool in tools):
+            name = f"`direct` names {written}, which no server offers"
+            todo = "Find the name: toolfold search WORDS --detail name_only"
+            lines.append(Line(topic="config", name=name, state="warning", todo=todo))
     return lines
 
 
