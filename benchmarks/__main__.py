@@ -187,6 +187,20 @@ def sessions(rounds: Rounds = 20, json: Json = False) -> None:
     _print(figures, "Sessions", json=json)
 
 
+def skills(shared: Shared, rounds: Rounds = 30, json: Json = False) -> None:
+    """What it costs to save a skill (at most 50 ms), to import one (at most 5 ms), and to search among 5,000.
+
+    Example: scripts/bench skills --shared ../shared
+    """
+    from benchmarks import skills as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-skills-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder, "fold"), rounds, progress))
+        figures += bench.measure_search(shared, Path(folder, "search"), progress)
+    _print(figures, "Skills", json=json)
+
+
 def soak(
     count: Annotated[int, typer.Option("--runs", min=1, help="How many programs to run.")] = 10_000, json: Json = False
 ) -> None:
@@ -268,6 +282,7 @@ def main() -> None:
         guards,
         audit,
         sessions,
+        skills,
         crowd,
         soak,
     ):

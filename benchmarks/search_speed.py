@@ -29,7 +29,7 @@ _CHANGED = 5
 def measure(shared: Path, progress: Callable[[str], None] = lambda _: None, *, large: bool = True) -> list[Figure]:
     """Each figure against its budget, on one core: first questions over 4,000 tools, then (if `large`) over 100,000."""
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory() as folder, _one_core():
+    with tempfile.TemporaryDirectory() as folder, one_core():
         # Loading numpy is paid once per process and is no part of any index.
         import_module("numpy")
         for size, budget in ((4_000, 1.5), (100_000, 12.0)) if large else ((4_000, 1.5),):
@@ -38,18 +38,18 @@ def measure(shared: Path, progress: Callable[[str], None] = lambda _: None, *, l
             queries = synthesize(shared, home / "catalogs", size)
             settings = Settings(catalog_dirs=(home / "catalogs",), data_dir=home / "data")
             progress(f"indexing {size:,} tools")
-            cold = _timed(Catalog.open(settings).warm)
+            cold = timed(Catalog.open(settings).warm)
             catalog = Catalog.open(settings)
-            warm = _timed(catalog.warm)
+            warm = timed(catalog.warm)
             progress(f"asking {len(queries)} questions over {size:,} tools")
-            taken = [_timed(partial(catalog.search, query)) for query in queries]
+            taken = [timed(partial(catalog.search, query)) for query in queries]
             if size == 4_000:
                 figures.append(Figure(f"index of {size:,} tools, cold", cold, 1500.0, "budget", budget=1.0))
                 figures.append(Figure(f"index of {size:,} tools, from disk", warm, 50.0, "budget", budget=1.0))
             label = f"search over {size:,} tools, median of {len(queries)}"
             figures.append(Figure(label, statistics.median(taken), budget, "budget", budget=1.0))
             if size == 4_000:
-                rows = _timed(catalog.everything)
+                rows = timed(catalog.everything)
                 figures.append(Figure(f"names of all {size:,} tools as rows", rows, 10.0, "budget", budget=1.0))
     return figures
 
@@ -93,7 +93,7 @@ def _perturbed(tool: dict[str, Any], round_: int, words: list[str], chance: rand
     return {"name": name, "description": " ".join(said), "inputSchema": {"type": "object", "properties": kept}}
 
 
-def _timed(work: Callable[[], object]) -> float:
+def timed(work: Callable[[], object]) -> float:
     """Milliseconds of one core's time: what others do on the machine is not ours."""
     begun = time.process_time()
     work()
@@ -101,7 +101,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 @contextmanager
-def _one_core() -> Generator[None]:
+def one_core() -> Generator[None]:
     """This process on one of its cores, where the system lets it choose."""
     if not hasattr(os, "sched_setaffinity"):
         yield

@@ -17,6 +17,7 @@ from toolfold.config.callers import CallerSettings, JwtSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
 from toolfold.config.logseq import LogseqSettings
+from toolfold.config.oauth import OAuthSettings
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
@@ -36,6 +37,7 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("review.", ReviewSettings),
     ("limits.", LimitSettings),
     ("servers.NAME.", ServerConfig),
+    ("servers.NAME.oauth.", OAuthSettings),
     ("audit.", AuditSettings),
     ("callers.NAME.", CallerSettings),
     ("jwt.", JwtSettings),
@@ -64,8 +66,8 @@ def test_no_line_is_about_a_setting_that_does_not_exist() -> None:
 )
 def test_the_stated_default_is_the_default(name: str, default: object, tmp_path: Path) -> None:
     stated = ROWS[name][1].strip("`")
-    if default == ():
-        assert stated == "none"
+    if default == () or stated == "none":
+        assert (default or None, stated) == (None, "none")
         return
     value = json.loads(stated)
     outer, _, inner = name.rpartition(".")

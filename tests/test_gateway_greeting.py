@@ -156,7 +156,7 @@ async def early_endpoint() -> AsyncGenerator[tuple[EarlyEndpoint, str]]:
     """What answers over HTTP before the SDK is there."""
     sock = listen("127.0.0.1", 0)
     host = f"127.0.0.1:{sock.getsockname()[1]}"
-    early = EarlyEndpoint([host], Greeting)
+    early = EarlyEndpoint([host], lambda caller: Greeting())
     async with Connections(Authenticated(early, Callers(None, None)), sock):
         yield early, f"http://{host}/mcp"
 

@@ -152,8 +152,10 @@ async def test_a_cancelled_request_ends_the_program(runtime_dir: Path) -> None:
             await call
         # The same session answers again, which it could not while the endless program ran.
         async with asyncio.timeout(90):
-            found = await text(client, "run_code", code="print('free')", session="cut")
-            assert found.splitlines()[-1] == "free"
+            answer = await text(client, "run_code", code="print('free')", session="cut")
+        *told, last = answer.splitlines()
+        assert last == "free"
+        assert all("its last run was cancelled" in line for line in told)
         size = workspace.stat().st_size
         await text(client, "run_code", code="import time; time.sleep(0.3)", session="cut")
         assert workspace.stat().st_size == size

@@ -103,6 +103,7 @@ class TestEdges:
             "Finished",
             "Guard",
             "LimitExceeded",
+            "LogseqSkillsIntegration",
             "Output",
             "PolicyDenied",
             "Proceed",

@@ -219,7 +219,7 @@ class TestCancelled:
         assert result.value == "done"
         assert [(call.tool, call.ok, call.error) for call in result.tool_calls] == [
             ("open", True, ""),
-            ("never", False, "cancelled"),
+            ("never", False, "cancelled before it was sent"),
         ]
 
 

@@ -150,6 +150,16 @@ def test_a_skill_goes_out_and_comes_back_in_the_agent_skills_layout(alice: Perso
         bob("import", "nowhere", "--yes")
 
 
+def test_the_code_of_another_agents_scripts_is_shown(bob: Person, tmp_path: Path) -> None:
+    place = tmp_path / "house-style"
+    (place / "scripts").mkdir(parents=True)
+    (place / "SKILL.md").write_text("---\nname: house-style\ndescription: d\n---\n\nShort \x1b[31mtitles.\n")
+    (place / "scripts/run.py").write_text("import pickle\n\ndef shorten(t):\n    return pickle.loads(t)\n")
+    shown = bob("import", str(place), "--yes").stderr
+    for words in ("Short \\x1b[31mtitles.", "return pickle.loads(t)", "Risk: medium: ", "`pickle` loads objects"):
+        assert words in shown
+
+
 def test_a_graph_is_synced(alice: Person, tmp_path: Path) -> None:
     assert alice("sync").stdout == "created: drop-repos\n"
     page = tmp_path / "notes/pages/Skills___drop_repos.md"

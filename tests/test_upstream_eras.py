@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.upstream_lab import POLITE, eventually, polite
+from tests.upstream_lab import POLITE, eventually, polite, text_of
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, TextPart
 from toolfold.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from toolfold.upstream.asking import Answer, Asked
 from toolfold.upstream.fleet import Fleet
 
 pytestmark = pytest.mark.anyio
@@ -72,10 +73,39 @@ async def works(fleet: Fleet) -> None:
     assert (await fleet.call("a", "add", {"a": "?"})).is_error
 
 
+class Traveller:
+    """Somebody who answers."""
+
+    run = "run"
+    caller = "ada"
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+
+    async def answer(self, asked: Asked) -> Answer:
+        self.asked.append(asked)
+        return Answer("accept", asked.form.check({"city": "Rome"}))
+
+
+async def asks(fleet: Fleet) -> None:
+    """The server asks in the middle of a call, and goes on with the answer."""
+    person = Traveller()
+    result = await fleet.call("a", "book", {}, person=person)
+    assert text_of(result) == "2 nights in Rome"
+    assert [asked.message for asked in person.asked] == ["Where do you want to stay?"]
+    # Without a person to ask, a server of the newer era is told so at once, and one of the older era is declined.
+    try:
+        assert (await fleet.call("a", "book", {})).is_error
+    except UpstreamError as error:
+        assert "needs a client that offers elicitation, which is not possible here" in error.message  # noqa: PT017
+    assert len(person.asked) == 1
+
+
 async def test_stdio_of_the_newer_era(tmp_path: Path) -> None:
     async with Fleet({"a": polite()}, log_dir=tmp_path) as fleet:
         await works(fleet)
         assert fleet.health()[0].protocol_version == "2026-07-28"
+        await asks(fleet)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +123,7 @@ async def test_http_of_either_era_and_sse(
         steps: list[float] = []
         await fleet.call("a", "count", {}, on_progress=lambda step, _total, _text: steps.append(step))
         await eventually(lambda: steps == [1, 2, 3])
+        await asks(fleet)
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http", "sse"])

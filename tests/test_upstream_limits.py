@@ -12,7 +12,7 @@ import pytest
 from tests.upstream_lab import AWKWARD
 from toolfold import Question, Toolfold
 from toolfold.errors import LimitExceeded
-from toolfold.guards.context import Deadline
+from toolfold.guards.context import Deadline, run_deadline
 from toolfold.guards.events import Reply
 from toolfold.review.servers import named_servers
 
@@ -37,11 +37,11 @@ async def fold(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Toolf
 
 async def test_by_default_a_run_has_time_for_what_one_call_and_one_start_may_take(tmp_path: Path) -> None:
     servers = {"a": {"command": "x", "call_timeout": 100, "start_timeout": 50}, "b": {"command": "x"}}
-    given = Toolfold.open({"servers": servers}, data_dir=tmp_path)
-    assert given._deadline(None).patience == pytest.approx(180, abs=1)  # pyright: ignore[reportPrivateUsage]
-    assert given._deadline(7).patience == pytest.approx(7, abs=1)  # pyright: ignore[reportPrivateUsage]
-    chosen = Toolfold.open({"servers": servers, "sandbox": {"timeout": 9}}, data_dir=tmp_path)
-    assert chosen._deadline(None).patience == pytest.approx(9, abs=1)  # pyright: ignore[reportPrivateUsage]
+    given = Toolfold.open({"servers": servers}, data_dir=tmp_path).settings
+    assert run_deadline(given, None).patience == pytest.approx(180, abs=1)
+    assert run_deadline(given, 7).patience == pytest.approx(7, abs=1)
+    chosen = Toolfold.open({"servers": servers, "sandbox": {"timeout": 9}}, data_dir=tmp_path).settings
+    assert run_deadline(chosen, None).patience == pytest.approx(9, abs=1)
 
 
 async def test_a_call_that_takes_too_long_ends_by_the_limit_of_its_server(fold: Toolfold) -> None:

@@ -65,16 +65,21 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompts: list[PromptDefinition] = []
 
 
-class TextPart(msgspec.Struct, frozen=True, tag="text"):
+class TextPart(msgspec.Struct, frozen=True, tag="text", omit_defaults=True):
+    """`uri` and `mime_type` are those of a resource whose text it is."""
+
     text: str
+    uri: str = ""
+    mime_type: str = ""
 
 
 class BlobPart(msgspec.Struct, frozen=True, tag="blob"):
-    """An image, a sound or other bytes; `data` is base64 as it came over the wire."""
+    """An image, a sound or other bytes; `data` is base64 as it came over the wire. `uri` is that of a resource."""
 
     data: str
     mime_type: str = "application/octet-stream"
     name: str = ""
+    uri: str = ""
 
 
 class LinkPart(msgspec.Struct, frozen=True, tag="link"):

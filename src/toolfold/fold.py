@@ -10,27 +10,54 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from toolfold.catalog.catalog import Answer, Catalog, Detail
 from toolfold.catalog.trees import ApiTrees
 from toolfold.config.load import Loaded, load_here
 from toolfold.config.settings import Settings
-from toolfold.errors import FoldClosed, InvalidRequest, LimitExceeded, UpstreamError
-from toolfold.guards.context import LOCAL_CALLER, Ask, Deadline, RunContext
-from toolfold.guards.events import ApprovalRequest, Event, Finished, Question, Replied, Reply, RunError, RunResult
+from toolfold.definitions import ToolResult
+from toolfold.errors import FoldClosed, LimitExceeded, UpstreamError
+from toolfold.guards.context import (
+    LOCAL_CALLER,
+    Ask,
+    Deadline,
+    RunContext,
+    RunOptions,
+    call_deadline,
+    check_text,
+    make_context,
+    run_deadline,
+)
+from toolfold.guards.events import (
+    ApprovalRequest,
+    CallKind,
+    Event,
+    Finished,
+    Question,
+    Replied,
+    Reply,
+    RunError,
+    RunResult,
+)
+from toolfold.telemetry.uses import Uses
 
 if TYPE_CHECKING:
+    from toolfold.catalog.entries import Scope
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
     from toolfold.guards.guard import Guard
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
+    from toolfold.sandbox.protocol import SessionHome
     from toolfold.schema.validation import Validators
+    from toolfold.session.bridge import World
+    from toolfold.session.direct import DirectCalls
+    from toolfold.session.homes import SessionHomes
     from toolfold.session.sessions import Sessions
     from toolfold.session.store import SessionStore
     from toolfold.session.workshop import Workshop
@@ -62,6 +89,7 @@ class Toolfold:
         self._live: LiveCatalog | None = None
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
+        self.uses = Uses(self.settings.data_dir)
 
     @classmethod
     def open(
@@ -118,7 +146,7 @@ class Toolfold:
         caller: str = LOCAL_CALLER,
     ) -> Answer:
         """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
-        _text(query, "query")
+        check_text(query, "query")
         answer = await self.live.search(
             query,
             detail=detail,
@@ -152,55 +180,77 @@ class Toolfold:
         is not counted, up to what one call may take. `ask` puts a guard's question to a person.
         Raises a ToolfoldError when no run was possible at all; how a program failed is in the result.
         """
-        self._check_open()
-        _text(code, "code")
-        _text(caller, "caller")
-        if session is not None:
-            _text(session, "session")
-        for name, value in (context or {}).items():
-            _text(name, "context")
-            _text(value, f"context[{name!r}]")
-        owner = self._owner_of(session, caller) if session is not None else None
-        run = RunContext(
-            caller,
-            session,
-            self._deadline(timeout),
-            groups=frozenset(groups),
-            values=context or {},
+        check_text(code, "code")
+        run = await self._context(
+            code,
+            run_deadline(self.settings, timeout),
+            session=session,
+            caller=caller,
+            groups=groups,
+            context=context,
             on_event=on_event,
-            asker=ask,
-            privacy=await self._chain.privacy_of(*(owner or (caller, session))),
-            code=code,
-            session_of=owner,
+            ask=ask,
         )
+        with self._running():
+            try:
+                checked = self.settings.check if check is None else check
+                result = await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
+            except LimitExceeded as error:
+                return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
+            except asyncio.CancelledError:
+                self._transcribe(run, None)
+                raise
+        self._transcribe(run, result)
+        return result
+
+    async def call(
+        self,
+        server: str,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        kind: CallKind = "tool",
+        timeout: float | None = None,
+        **options: Unpack[RunOptions],
+    ) -> ToolResult:
+        """Call one tool without a program; by `kind`, read a resource (`name` is its URI) or get a prompt.
+
+        `options` are as for `run`. It is a run of its own for the guards. A long result of a tool is cut, and all of it
+        kept in the session's workspace. Raises a ToolfoldError unless the server answered.
+        """
+        target = f"{server}.{name}" if kind == "tool" else f"{kind}:{server}:{name}"
+        run = await self._context(target, call_deadline(self.settings, server, timeout), direct=True, **options)
+        with self._running():
+            self.catalog.recheck()
+            return await self._direct.recorded(target, run, kind, server, name, dict(arguments or {}))
+
+    async def _context(
+        self, code: str, deadline: Deadline, *, direct: bool = False, **options: Unpack[RunOptions]
+    ) -> RunContext:
+        self._check_open()
+        run = make_context(code, deadline, direct=direct, **options)
+        owner: tuple[str, str] | None = None
+        if run.session is not None and run.session.startswith("@") and "/" in run.session:
+            from toolfold.session.store import shared_session
+
+            owner = shared_session(self.settings.data_dir, run.session, run.caller)
+        privacy = await self._chain.privacy_of(*(owner or (run.caller, run.session)))
+        return replace(run, privacy=privacy, session_of=owner)
+
+    @contextlib.contextmanager
+    def _running(self) -> Generator[None]:
+        """This task is a run, which ends with the fold at the latest."""
         task = asyncio.current_task()
         assert task is not None
         self._runs.add(task)
         try:
-            checked = self.settings.check if check is None else check
-            result = await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
-            self._transcribe(run, result)
-            return result
-        except LimitExceeded as error:
-            return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
+            yield
         except asyncio.CancelledError:
-            self._transcribe(run, None)
             if self._fleet is None and not task.uncancel():
                 raise FoldClosed("Toolfold was closed during the run.") from None
             raise
         finally:
             self._runs.discard(task)
-
-    def _deadline(self, timeout: float | None) -> Deadline:
-        """The clock of a run. By default it leaves time for what one call of a server may take, its start included; a
-        time that somebody has chosen always holds."""
-        sandbox = self.settings.sandbox
-        if timeout is not None:
-            return Deadline(timeout)
-        if "timeout" in sandbox.model_fields_set:
-            return Deadline(sandbox.timeout)
-        longest = (each.start_timeout + each.call_timeout for each in self.settings.servers.values())
-        return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
 
     async def _run(self, code: str, run: RunContext, *, check: bool) -> RunResult:
         from toolfold.review.servers import named_servers
@@ -218,51 +268,32 @@ class Toolfold:
                 return RunResult(success=False, error=refused, session=run.shown_session)
             sessions = await self._sandbox()
             await self._trees.fresh(self._chain.scope(run.caller))
-            if run.session is not None:
-                run.notes.code = code
-                if (private := run.privacy) is not None:
-                    is_small = len(code) < 4096
-                    run.notes.code = await private.work(lambda: str(private.tokenise(code)), is_small=is_small)
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result
 
-    def _owner_of(self, session: str, caller: str) -> tuple[str, str] | None:
-        """Owner and name of a session that another caller shares: `@planner/plan`. None for the caller's own."""
-        if not session.startswith("@") or "/" not in session:
-            return None
-        from toolfold.session.store import shared_session
-
-        return shared_session(self.settings.data_dir, session, caller)
-
     def _transcribe(self, run: RunContext, result: RunResult | None) -> None:
-        if run.notes.code and self._sessions is not None and self._sessions.done():
-            self._sessions.result().transcribe(run, result)
+        if run.notes.code and (sessions := self._live_sessions()) is not None:
+            sessions.transcribe(run, result)
 
     @property
     def sessions(self) -> SessionStore:
         """The sessions on disk: list, look into, export, reset, end and share them, and their files."""
         from toolfold.session.store import SessionStore
 
-        def live() -> Sessions | None:
-            task = self._sessions
-            return task.result() if task is not None and task.done() and task.exception() is None else None
+        return SessionStore(self.settings, self._live_sessions)
 
-        return SessionStore(self.settings, live)
+    def _live_sessions(self) -> Sessions | None:
+        task = self._sessions
+        return task.result() if task is not None and task.done() and task.exception() is None else None
 
     async def stream(
-        self,
-        code: str,
-        *,
-        session: str | None = None,
-        caller: str = LOCAL_CALLER,
-        context: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        check: bool | None = None,
+        self, code: str, *, timeout: float | None = None, check: bool | None = None, **options: Unpack[RunOptions]
     ) -> AsyncIterator[Event]:
         """The same run, event by event; the last one is `Finished`. Leaving the loop early ends the program.
 
-        A question is an `ApprovalRequest`; the run waits until it is answered by `approve()` or `deny()`.
+        `options` are as for `run`. A question is an `ApprovalRequest`; the run waits until it is answered by
+        `approve()` or `deny()`.
         """
         events: asyncio.Queue[Event] = asyncio.Queue()
 
@@ -271,18 +302,8 @@ class Toolfold:
             events.put_nowait(request)
             return await request.reply
 
-        task = asyncio.create_task(
-            self.run(
-                code,
-                session=session,
-                caller=caller,
-                context=context,
-                timeout=timeout,
-                check=check,
-                on_event=events.put_nowait,
-                ask=ask,
-            )
-        )
+        options |= {"on_event": events.put_nowait, "ask": ask}
+        task = asyncio.create_task(self.run(code, timeout=timeout, check=check, **options))
         task.add_done_callback(lambda _: events.put_nowait(Finished(RunResult(success=False))))
         try:
             while not isinstance(event := await events.get(), Finished):
@@ -309,6 +330,10 @@ class Toolfold:
         self._check_open()
         assert self._live is not None
         return self._live
+
+    def scope(self, caller: str) -> Scope:
+        """What a caller may know of."""
+        return self._chain.scope(caller)
 
     @property
     def roster(self) -> Roster:
@@ -352,41 +377,35 @@ class Toolfold:
         return await asyncio.shield(self._sessions)
 
     async def _start_sandbox(self) -> Sessions:
-        from toolfold.sandbox.choose import choose
-        from toolfold.sandbox.pool import Pool
-        from toolfold.sandbox.pools import Pools
-        from toolfold.sandbox.protocol import Closable
-        from toolfold.session.bridge import Bridge, World
+        from toolfold.session.start import start_sessions
+
+        starting = start_sessions(self._world, self._homes, self.settings, self._trees, self._stack)
+        sessions, self._choice, self._pool = await starting
+        return sessions
+
+    @cached_property
+    def _homes(self) -> SessionHomes:
         from toolfold.session.homes import SessionHomes
-        from toolfold.session.images import Images
-        from toolfold.session.kept import KeptValues
-        from toolfold.session.output import OutputRecorder
-        from toolfold.session.retention import Retention
-        from toolfold.session.sessions import Sessions
-
-        settings = self.settings.sandbox
-        self._choice = await choose(settings, self.settings.data_dir, log=_log.info)
-        await self._trees.fresh(self._chain.scope(LOCAL_CALLER))
-        world = World(self.live, self.fleet, self._validators, self._chain, self.skills)
-
-        def bridge(run: RunContext, output: OutputRecorder, images: Images, kept: KeptValues | None) -> Bridge:
-            return Bridge(world, run, output, images, kept)
 
         homes = SessionHomes(self.settings.data_dir)
         self._stack.callback(homes.close)
-        await self._stack.enter_async_context(Retention(self.settings.data_dir, self.settings.retention, homes))
-        backend = self._choice.backend
-        if isinstance(backend, Closable):
-            self._stack.push_async_callback(backend.close)
+        return homes
 
-        def pool(owner: str) -> Pool:
-            folder = self._trees.folder(self._chain.scope(owner or LOCAL_CALLER))
-            return Pool(backend, folder, homes, settings, owner)
+    @cached_property
+    def _world(self) -> World:
+        from toolfold.session.bridge import World
 
-        pools = Pools(pool)
-        await self._stack.enter_async_context(pools)
-        self._pool = await pools.of("")
-        return await self._stack.enter_async_context(Sessions(self.settings, pools, homes, bridge))
+        self._stack.push_async_callback(self.uses.close)
+        return World(self.live, self.fleet, self._validators, self._chain, self.uses, self.skills)
+
+    @cached_property
+    def _direct(self) -> DirectCalls:
+        from toolfold.session.direct import DirectCalls
+
+        async def home_of(run: RunContext) -> SessionHome:
+            return await (await self._sandbox()).home(run)
+
+        return DirectCalls(self._world, self.settings.output_chars, lambda: self._homes, home_of)
 
     @cached_property
     def skills(self) -> Skills:
@@ -416,8 +435,3 @@ class Toolfold:
         chain = Chain(self.settings, self._guards, self._validators, self.catalog.is_held)
         self._stack.push_async_callback(chain.close)
         return chain
-
-
-def _text(value: object, name: str) -> None:
-    if not isinstance(value, str):
-        raise InvalidRequest(f"`{name}` must be a string, not {type(value).__name__}.")

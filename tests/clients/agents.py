@@ -166,12 +166,11 @@ AGENTS = (
 
 
 def real_servers(project: Path) -> dict[str, dict[str, Any]]:
-    """Five servers that people use, which look at this project."""
+    """Four servers that people use, which look at this project. They offer the same tools to every client."""
     memory = {"MEMORY_FILE_PATH": str(project.parent / "memory.json")}
     return {
         "filesystem": server(npm_program("mcp-server-filesystem"), str(project)),
         "memory": server(npm_program("mcp-server-memory"), env=memory),
-        "everything": server(npm_program("mcp-server-everything")),
         "git": server(python_program("mcp-server-git")),
         "time": server(python_program("mcp-server-time"), "--local-timezone", "UTC"),
     }

@@ -93,6 +93,13 @@ def test_the_program_searches_runs_code_twice_in_one_session_and_answers(name: s
     assert "no sheet nothing" in told[3]
 
 
+def test_the_executor_keeps_its_promises_to_smolagents(tmp_path: Path) -> None:
+    program = (Path(__file__).parent / "executor_program.py").read_text()
+    done = run(program, FRAMEWORKS["smolagents"], "", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "left: []\n"
+
+
 def run(program: str, framework: Framework, address: str, home: Path) -> subprocess.CompletedProcess[str]:
     python = HOME / framework.environment / "bin" / "python"
     if not python.exists():

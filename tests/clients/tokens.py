@@ -1,4 +1,4 @@
-"""What the tools of five servers cost in each client: the definitions that it really sends to its model.
+"""What the tools of four servers cost in each client: the definitions that it really sends to its model.
 
 `python -m tests.clients.tokens` prints the table that README.md quotes.
 """

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
-from pydantic import Field
+from mcp.server.mcpserver.resolve import Elicit, Resolve
+from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -54,6 +55,21 @@ async def count(ctx: Context[Any]) -> str:
     for step in range(3):
         await ctx.report_progress(step + 1, 3, f"step {step + 1}")
     return "counted"
+
+
+class Stay(BaseModel):
+    city: str
+    nights: int = 2
+
+
+def where_to_stay() -> Elicit[Stay]:
+    return Elicit("Where do you want to stay?", Stay)
+
+
+@server.tool()
+def book(stay: Annotated[Stay, Resolve(where_to_stay)]) -> str:
+    """Book what the person wants: asked for in the way of either protocol."""
+    return f"{stay.nights} nights in {stay.city}"
 
 
 class Gate:

@@ -37,6 +37,8 @@ _FURTHER = 75
 """Tokens for the line that names further tools of the servers found."""
 _SUMMARY = 100
 """Characters of a description's first sentence."""
+_SIGNATURE = 160
+"""Characters of a skill's signature beside its summary."""
 # Measured over real answers. An exact count needs a vocabulary of 48 MB, which is an extra.
 _CHARACTERS_PER_TOKEN = {"name_only": 3.6, "with_description": 4.2, "full": 4.0}
 
@@ -84,7 +86,7 @@ class Hit:
     def label(self) -> str:
         """`github.create_issue`"""
         label = f"{self.server}.{self.name}"
-        return label if self.kind == "tool" else text.one_line(label, 120)
+        return label if self.kind in {"tool", "skill"} else text.one_line(label, 120)
 
     @property
     def description(self) -> str:
@@ -174,7 +176,7 @@ class Hit:
         if detail == "name_only":
             return f"{self.label}{mark}"
         summary = f": {self.summary}" if self.summary else ""
-        signature = f"  # {text.one_line(self.signature, 160)}" if self.kind == "skill" else ""
+        signature = f"  # {_cut(self.signature)}" if self.kind == "skill" else ""
         return f"{self.label}{mark}{summary}\n  {self.import_}{signature}"
 
     def row(self, detail: Detail) -> dict[str, Any]:
@@ -187,6 +189,8 @@ class Hit:
         if detail != "name_only":
             row["description"] = self.description if detail == "full" else self.summary
             row["import"] = self.import_
+            if self.kind == "skill":
+                row["signature"] = self.signature
         if detail == "full":
             row["signature"] = self.signature
             row["input_schema"] = self.input_schema
@@ -199,6 +203,10 @@ class Hit:
 
     def __repr__(self) -> str:
         return f"Hit({self.label!r}, score={self.score:.3f})"
+
+
+def _cut(signature: str) -> str:
+    return signature if len(signature) <= _SIGNATURE else f"{signature[: _SIGNATURE - 1]}…"
 
 
 @lru_cache(maxsize=8192)
@@ -283,7 +291,7 @@ def _further_tools(shown: Sequence[Hit], rest: Iterable[Hit]) -> str:
     label = "Also on these servers: "
     found: dict[str, list[str]] = {hit.server: [] for hit in shown if hit.kind == "tool"}
     left = _FURTHER * _CHARACTERS_PER_TOKEN["name_only"] - len(label)
-    for hit in rest:
+    for hit in rest if found else ():
         if hit.kind != "tool" or hit.server not in found:
             continue
         left -= len(hit.name) + 2 + (0 if found[hit.server] else len(hit.server) + 2)

@@ -7,11 +7,11 @@ which is rebuilt from the definitions whenever it is missing or out of date.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -32,8 +32,10 @@ from toolfold.catalog.answer import (
 )
 from toolfold.catalog.entries import (
     Allow,
+    Definitions,
     Entry,
     HeldEntry,
+    Kind,
     Scope,
     ServerInfo,
     View,
@@ -59,36 +61,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Allow", "Answer", "Catalog", "Definitions", "Detail", "Entry", "Hit", "ServerInfo"]
 
-_T = TypeVar("_T")
 _LONGEST_QUOTE = 60
 _LONGEST_NAME = 200
 _IDENTIFIER = re.compile(r"[_./:-]|[a-z][A-Z]")
 """What tells a name from a word."""
 _ALMOST = 0.5
 """How much a query must look like a name to be taken for a misspelling of it."""
-
-
-class Definitions(Sequence[_T]):
-    """Definitions that are decoded when they are read. Ordered by server and name."""
-
-    def __init__(self, entries: Sequence[Entry], decode: Callable[[Entry], _T]) -> None:
-        self._entries = entries
-        self._decode = decode
-
-    @overload
-    def __getitem__(self, index: int) -> _T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[_T]: ...
-    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
-        if isinstance(index, slice):
-            return Definitions(self._entries[index], self._decode)
-        return self._decode(self._entries[index])
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[_T]:
-        return map(self._decode, self._entries)
 
 
 class Catalog:
@@ -141,9 +119,12 @@ class Catalog:
 
     def tools_in(self, scope: Scope) -> Sequence[ToolDefinition]:
         """The tools that a scope holds."""
-        if scope.allow is None:
-            return self.tools
-        return Definitions([entry for entry in self._state.of_kind["tool"] if scope.allow(entry)], Entry.tool)
+        return Definitions(self.entries_in("tool", scope), Entry.tool)
+
+    def entries_in(self, kind: Kind, scope: Scope | None = None) -> Sequence[Entry]:
+        """What a scope holds of one kind, or all of it, in catalog order."""
+        found, allow = self._state.of_kind[kind], scope.allow if scope is not None else None
+        return found if allow is None else [entry for entry in found if allow(entry)]
 
     @property
     def resources(self) -> Sequence[ResourceDefinition]:
@@ -314,7 +295,7 @@ class Catalog:
         if not view.entries and skills is None:
             return nothing_known(view.servers)
         named, reason = self._named(query, view)
-        mask, worth = view.mask, skills.worth if skills is not None else ()
+        mask, worth = view.mask, skills.bonus if skills is not None else None
         if skills is not None:
             mask = None if mask is None else [*mask, *[True] * len(skills.entries)]
             if query in skills.by_name:

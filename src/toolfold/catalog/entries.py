@@ -7,11 +7,11 @@ may see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -53,6 +53,7 @@ class PromptBody(msgspec.Struct, frozen=True):
 
 
 _Body = TypeVar("_Body", TaskToolBody, ResourceBody, PromptBody)
+_T = TypeVar("_T")
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -204,6 +205,29 @@ def _decoded(body: bytes, kind: type[_Body]) -> _Body:
     except (msgspec.MsgspecError, RecursionError):
         # A file's schema is taken over unread; one that turns out unreadable leaves a tool without declared arguments.
         return kind()
+
+
+class Definitions(Sequence[_T]):
+    """Definitions that are decoded when they are read. Ordered by server and name."""
+
+    def __init__(self, entries: Sequence[Entry], decode: Callable[[Entry], _T]) -> None:
+        self._entries = entries
+        self._decode = decode
+
+    @overload
+    def __getitem__(self, index: int) -> _T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[_T]: ...
+    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
+        if isinstance(index, slice):
+            return Definitions(self._entries[index], self._decode)
+        return self._decode(self._entries[index])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[_T]:
+        return map(self._decode, self._entries)
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):

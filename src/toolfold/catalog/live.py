@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -36,6 +36,8 @@ class LiveCatalog:
         self.roster = Roster(fleet, self._take, listed=[name for name in servers if name not in missing])
         self._waited_for: set[str] = set()
         """Servers that a search has waited for once; later ones take what is there."""
+        self.on_change: Callable[[], None] | None = None
+        """Called when a server's definitions have changed."""
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "catalog")
 
@@ -57,7 +59,7 @@ class LiveCatalog:
         skills: Callable[[], SkillEntries | None] = lambda: None,
     ) -> Answer:
         """What matches, best first, with a line about servers that are not there yet."""
-        await self._listed_for_search(query)
+        await self.listed_once(query=query)
         answer = await self._ask(
             lambda: self.catalog.search(
                 query, detail=detail, limit=limit, server=server, explain=explain, allow=scope.allow, skills=skills()
@@ -73,7 +75,7 @@ class LiveCatalog:
 
     async def find(self, written: str, scope: Scope = EVERYTHING) -> ToolDefinition:
         """The tool that a program means by a name that is not quite one. Raises UnknownTool with the nearest names."""
-        await self._listed_for_search(written)
+        await self.listed_once(query=written)
         try:
             return await self._ask(lambda: self.catalog.find(written, allow=scope.allow))
         except UnknownTool as error:
@@ -106,12 +108,16 @@ class LiveCatalog:
         states = self.roster.states()
         return {name: state.error for name, state in states.items() if state.state == "failed" and state.error}
 
-    async def _listed_for_search(self, query: str) -> None:
+    async def listed_once(
+        self, servers: Container[str] | None = None, *, query: str = "", timeout: float = FIRST_LISTING
+    ) -> None:
         """A search waits once for each server that was never listed, and longer only where nothing is known at all."""
         missing = [server for server in self.catalog.missing if server not in self._waited_for or _is_in(query, server)]
+        if servers is not None:
+            missing = [server for server in missing if server in servers]
         if missing:
             self._waited_for.update(missing)
-            await self.listed(missing, _SOME_KNOWN if self.catalog.entries else FIRST_LISTING)
+            await self.listed(missing, min(timeout, _SOME_KNOWN if self.catalog.entries else FIRST_LISTING))
 
     def _absent(self) -> str:
         """One line about the servers that are not there yet, and why; empty when all are."""
@@ -126,7 +132,9 @@ class LiveCatalog:
 
     async def _take(self, listing: Listing) -> None:
         async with self._lock:
-            self.catalog.update(listing)
+            changed = self.catalog.update(listing)
+        if changed and self.on_change is not None:
+            self.on_change()
 
     async def _ask(self, question: Callable[[], _T]) -> _T:
         """Ask in the thread: a long answer may take a third of a second, and runs go on meanwhile."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from toolfold.catalog.entries import Entry, ServerInfo, entry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SERVER = "skills"
 """What stands where a tool has its server."""
@@ -32,6 +36,13 @@ class SkillEntries:
     entries: Sequence[Entry]
     worth: Sequence[float]
     """Of each entry, from -1 to 1, how well it has worked so far; 0 where that is not known."""
+
+    @cached_property
+    def bonus(self) -> NDArray[np.float32] | None:
+        """`worth`, ready to be added to scores; None where nothing was used yet."""
+        import numpy as np
+
+        return np.array(self.worth, np.float32) if any(self.worth) else None
 
     @cached_property
     def by_name(self) -> dict[str, Entry]:

@@ -34,9 +34,16 @@ COMMANDS = {
     "demo": "Run six scenarios on embedded servers and measure them.",
 }
 
+_NOT_ON_WINDOWS = (
+    "Toolfold does not run on Windows itself. Install it in WSL 2 (`wsl --install`), and start it from there:\n"
+    "wsl -- toolfold serve. See docs/platforms.md."
+)
+
 
 def main() -> None:
     """The console script. Exit code 0 only on success."""
+    if sys.platform == "win32":
+        sys.exit(_NOT_ON_WINDOWS)
     wanted = next((word for word in sys.argv[1:] if word in COMMANDS), None)
     # Importing one command instead of all of them keeps `serve` fast; --help imports all.
     chosen = [wanted] if wanted is not None and sys.argv[1:2] == [wanted] else list(COMMANDS)

@@ -8,6 +8,7 @@ import os
 import shlex
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,12 +19,19 @@ from toolfold.cli.options import CatalogDirs, Config, DataDir, open_fold, run_as
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
+    from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
     from toolfold.gateway.approval_page import ApprovalPage
     from toolfold.gateway.runs import AskLocally
     from toolfold.guards.events import Question, Replied
 
 _WARM_UP_DELAY = 0.3
+
+
+class Modes(StrEnum):
+    code = "code"
+    hybrid = "hybrid"
+    direct = "direct"
 
 
 def register(app: typer.Typer) -> None:
@@ -40,38 +48,50 @@ def serve(
     no_token: Annotated[
         bool, typer.Option("--no-token", help="Let every user of this machine in (only on loopback).")
     ] = False,
+    mode: Annotated[
+        Modes | None,
+        typer.Option("--mode", help="code: our two tools; hybrid: also a few of the servers' own; direct: only those."),
+    ] = None,
     data: DataDir = None,
 ) -> None:
     """Be an MCP server: two tools over all your servers.
 
     Examples: toolfold serve
+              toolfold serve --mode hybrid
               toolfold serve --config .mcp.json
               toolfold serve --http 127.0.0.1:8484
     """
 
+    chosen: Mode | None = mode.value if mode is not None else None
+
     async def work() -> None:
         async with open_fold(config, catalog, data) as fold:
             if http is None:
-                await _serve_stdio(fold, data)
+                await _serve_stdio(fold, chosen, data)
             else:
-                await _serve_http(fold, http, token, data, no_token=no_token)
+                await _serve_http(fold, http, token, chosen, data, no_token=no_token)
 
     run_async(work)
 
 
-async def _serve_stdio(fold: Toolfold, data: Path | None) -> None:
+async def _serve_stdio(fold: Toolfold, mode: Mode | None, data: Path | None) -> None:
     from toolfold.gateway.greeting import Greeting
     from toolfold.gateway.texts import only_reads
 
+    mode = mode or fold.settings.mode
     greeting = Greeting(read_only=only_reads(fold.settings))
-    await greeting.while_importing("toolfold.gateway.stdio")
+    if mode == "code" and not fold.settings.expose:
+        await greeting.while_importing("toolfold.gateway.stdio")
     from toolfold.gateway.stdio import serve_stdio
 
-    async with _prepared(fold, lambda text: None), _local_questions(fold, data) as ask_locally:
-        await serve_stdio(fold, greeting, ask_locally=ask_locally)
+    programs = mode != "direct"
+    async with _prepared(fold, programs, lambda text: None), _local_questions(fold, data) as ask_locally:
+        await serve_stdio(fold, greeting, mode=mode, ask_locally=ask_locally)
 
 
-async def _serve_http(fold: Toolfold, address: str, token: str | None, data: Path | None, *, no_token: bool) -> None:
+async def _serve_http(
+    fold: Toolfold, address: str, token: str | None, mode: Mode | None, data: Path | None, *, no_token: bool
+) -> None:
     from toolfold.cli.console import note
     from toolfold.gateway.http import parse_address, serve_http
     from toolfold.gateway.token import own_token
@@ -88,10 +108,14 @@ async def _serve_http(fold: Toolfold, address: str, token: str | None, data: Pat
             note("Its clients need the token of this data folder. For example:")
             note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
 
+    mode = mode or fold.settings.mode
+    programs = {mode, *(caller.mode or mode for caller in fold.settings.callers.values())} != {"direct"}
     async with _local_questions(fold, data) as ask_locally:
-        prepared = _prepared(fold, note)
+        prepared = _prepared(fold, programs, note)
         token = given or made
-        await serve_http(fold, host, port, token=token, started=started, ask_locally=ask_locally, prepared=prepared)
+        await serve_http(
+            fold, host, port, token=token, started=started, mode=mode, ask_locally=ask_locally, prepared=prepared
+        )
 
 
 @asynccontextmanager
@@ -117,24 +141,27 @@ async def _local_questions(fold: Toolfold, data: Path | None) -> AsyncGenerator[
 
 
 @asynccontextmanager
-async def _prepared(fold: Toolfold, log: Callable[[str], None]) -> AsyncGenerator[None]:
+async def _prepared(fold: Toolfold, programs: bool, log: Callable[[str], None]) -> AsyncGenerator[None]:
     """Everything is imported: garbage is collected from now on, and the sandbox made ready in the background.
 
-    `log` is told which sandbox it is. Clients show what is on stderr as an error, so over stdio nothing is said.
+    `programs` is whether any can run here at all. `log` is told which sandbox it is. Clients show what is on stderr as
+    an error, so over stdio nothing is said.
     """
     gc.freeze()
     gc.enable()
-    warming = asyncio.create_task(_warm_up(fold, log))
+    warming = asyncio.create_task(_warm_up(fold, programs, log))
     try:
         yield
     finally:
         warming.cancel()
 
 
-async def _warm_up(fold: Toolfold, log: Callable[[str], None]) -> None:
+async def _warm_up(fold: Toolfold, programs: bool, log: Callable[[str], None]) -> None:
     """Prepare in the background; the client's first questions come first. What fails here fails again, with words."""
     await asyncio.sleep(_WARM_UP_DELAY)
     fold.roster.want()
+    if not programs:
+        return
     await fold.warm_up()
     choice = await fold.choice()
     log(f"sandbox: {choice.backend.name} ({choice.evidence})")

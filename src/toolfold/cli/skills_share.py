@@ -390,8 +390,13 @@ def _show(place: _Place, offer: Offer, catalog: Catalog, coming: dict[str, str])
             note(f"It replaces version {record.version}, which stays in the history:", "bold")
             _write(difference)
         return
-    note("Its code:" if "made" not in skill.provenance else "Its text:", "bold")
-    _write(skill.source if "made" not in skill.provenance else skill.body)
+    is_made = "made" in skill.provenance
+    note("Its text:" if is_made else "Its code:", "bold")
+    _write(skill.body if is_made else skill.source)
+    for path in sorted(skill.files) if is_made else ():
+        if path.endswith(".py"):  # its functions may be in the skill.py that is made
+            note(f"{path}:", "bold")
+            _write(skill.files[path].decode("utf-8", "backslashreplace"))
     if skill.files:
         note(f"Other files: {', '.join(sorted(skill.files)[:50])}")
 

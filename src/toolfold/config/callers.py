@@ -12,6 +12,8 @@ from pydantic import AfterValidator, Field, model_validator
 from toolfold.config.model import Model
 from toolfold.config.units import Seconds
 
+Mode = Literal["code", "hybrid", "direct"]
+"""Which tools a client is offered."""
 RESERVED = frozenset({"local", "token", "jwt", "group"})
 """Names that callers of other kinds have, or that rules use."""
 
@@ -38,6 +40,8 @@ class CallerSettings(Model):
     """Groups that it belongs to, for rules."""
     host: bool = False
     """Whether it is an application that speaks for its users: only then may it give context values."""
+    mode: Mode | None = None
+    """Which tools it is offered, where that is not what everyone is."""
 
 
 def _check_tokens(callers: dict[str, CallerSettings]) -> dict[str, CallerSettings]:

@@ -36,6 +36,15 @@ def check_pattern(pattern: str) -> str:
 Pattern = Annotated[str, AfterValidator(check_pattern)]
 
 
+def _check_tool_pattern(pattern: str) -> str:
+    if pattern.startswith(("resource:", "prompt:")):
+        raise ValueError('expected "server.tool", with * for any text')
+    return check_pattern(pattern)
+
+
+ToolPattern = Annotated[str, AfterValidator(_check_tool_pattern)]
+
+
 def _flat(given: Any) -> Any:
     """`{"filter": {"owner": "a"}}` → `{"filter.owner": "a"}`."""
     if not isinstance(given, Mapping):

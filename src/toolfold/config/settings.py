@@ -5,15 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
-from toolfold.config.callers import Callers, JwtSettings
+from toolfold.config.callers import Callers, JwtSettings, Mode
 from toolfold.config.logseq import LogseqSettings
 from toolfold.config.model import Model, switchable
 from toolfold.config.oauth import OAuthSettings
-from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
+from toolfold.config.policy import (
+    ApprovalSettings,
+    ContextSettings,
+    LimitSettings,
+    PolicySettings,
+    ReviewSettings,
+    ToolPattern,
+)
 from toolfold.config.privacy import PrivacySettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.config.skills import SkillSettings
@@ -75,6 +82,8 @@ class SandboxSettings(Model):
     """Cores, where a cgroup can hold the program to it."""
     disk: Size = 1000**3
     """Bytes the workspace may hold."""
+    shared: Path | None = None
+    """A folder on this machine that all programs of all callers find as `shared/`."""
     kept: Size = 50 * 1000**2
     """Bytes that a session may hold by `keep`."""
     images: int = Field(default=8, ge=0)
@@ -94,12 +103,29 @@ class SandboxSettings(Model):
     image: str = ""
     """For the container backend: an image with a Python of its own, in place of the one made from this Python."""
 
+    @field_validator("shared")
+    @classmethod
+    def _absolute(cls, folder: Path | None) -> Path | None:
+        if folder is not None and not folder.expanduser().is_absolute():
+            raise ValueError("expected an absolute path")
+        return folder.expanduser() if folder is not None else None
+
 
 class Settings(Model):
     servers: dict[str, ServerConfig] = Field(default={})
     sandbox: SandboxSettings = SandboxSettings()
     enabled: bool = True
     """Whether programs may run at all; search works either way."""
+    mode: Mode = "code"
+    """Which tools clients are offered: our two (`code`), these and a few of the servers' own (`hybrid`), or all of the
+    servers' own and not ours (`direct`)."""
+    direct: tuple[ToolPattern, ...] = ()
+    """The servers' tools that `hybrid` offers, such as `slack.post_message` or `slack.*`."""
+    direct_budget: int | None = Field(default=None, ge=0)
+    """Tokens of definitions that `hybrid` fills up with the tools that are used most; by default 1500 where `direct`
+    names none, otherwise 0."""
+    expose: tuple[Literal["prompts", "resources"], ...] = ()
+    """What else of the servers clients are offered, beside tools."""
     catalog_dirs: tuple[Path, ...] = ()
     data_dir: Path = Field(default_factory=lambda: edge.host().data_dir)
     output_chars: int = Field(default=12_000, ge=200)

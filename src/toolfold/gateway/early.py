@@ -28,10 +28,11 @@ _JSON, _EVENTS = b"application/json", b"text/event-stream"
 class EarlyEndpoint:
     """The ASGI application at /mcp until `become` has named the one that does all of it.
 
-    `hosts` are the accepted `Host` headers (none: any); `greet` makes what answers one client.
+    `hosts` are the accepted `Host` headers (none: any); `greet` makes what answers one client of
+    a caller, or None where only the SDK can.
     """
 
-    def __init__(self, hosts: Collection[str], greet: Callable[[], Greeting]) -> None:
+    def __init__(self, hosts: Collection[str], greet: Callable[[str], Greeting | None]) -> None:
         self._hosts = {host.encode() for host in hosts}
         self._greet = greet
         self._greetings: dict[tuple[str, str], Greeting] = {}
@@ -76,7 +77,7 @@ class EarlyEndpoint:
             return None
         session = headers.get(b"mcp-session-id", b"").decode("latin-1")
         caller = scope["state"]["caller"]
-        greeting = self._greetings.get((caller, session)) if session else self._greet()
+        greeting = self._greetings.get((caller, session)) if session else self._greet(caller)
         answer = None if greeting is None else greeting.answer_to(body)
         if greeting is None or answer is None or not greeting.version:
             return None

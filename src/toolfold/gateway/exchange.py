@@ -127,6 +127,22 @@ class Exchange:
                 del self._session.exchanges[key]
         await self._finish(answer)
 
+    async def announce(self, methods: asyncio.Queue[str]) -> None:
+        """Send what comes, as notifications, until the client leaves or `cancel` is called."""
+        self._handler = asyncio.current_task()
+        watching = asyncio.create_task(self._watch())
+        try:
+            await self._stream(b": listening\r\n\r\n")
+            while True:
+                await self.emit({"method": await methods.get()})
+        except asyncio.CancelledError:
+            if not self.cancel_requested.is_set():
+                raise
+        finally:
+            self._handler = None
+            watching.cancel()
+        await self._send({"type": "http.response.body", "body": b""})
+
     def cancel(self) -> None:
         if self._handler is not None:
             self.cancel_requested.set()
@@ -189,6 +205,8 @@ class Session:
         self.connection = Connection.for_loop(self, session_id=name)
         self.runner = ServerRunner(server, self.connection, lifespan_state)
         self.exchanges: dict[types.RequestId, Exchange] = {}
+        self.streams: set[Exchange] = set()
+        """Those that wait for announcements."""
         self._questions: dict[types.RequestId, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = itertools.count(1)
 

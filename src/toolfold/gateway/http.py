@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
     from toolfold.gateway.runs import AskLocally
 
@@ -59,13 +60,14 @@ async def serve_http(
     *,
     token: str | None,
     started: Callable[[str], None],
+    mode: Mode | None = None,
     ask_locally: AskLocally | None = None,
     prepared: AbstractAsyncContextManager[None] | None = None,
 ) -> None:
     """Serve until cancelled. `started` is called with the address. Off loopback a token is required.
 
-    `ask_locally` is for clients that show no forms. `prepared` is entered when everything is imported: first questions
-    are answered before that.
+    `mode` is for callers of whom the settings do not say another. `ask_locally` is for clients that show no forms.
+    `prepared` is entered when everything is imported: first questions are answered before that.
     """
     if not token and not is_loopback(host):
         raise ConfigError(
@@ -76,23 +78,36 @@ async def serve_http(
     bound = sock.getsockname()[1]
     names = _allowed_names(host)
     hosts = [f"{name}:{bound}" for name in names] + names
-    early = EarlyEndpoint(hosts, lambda: Greeting(read_only=only_reads(fold.settings)))
+    usual: Mode = mode or fold.settings.mode
+    modes: dict[str, Mode] = {name: each.mode for name, each in fold.settings.callers.items() if each.mode is not None}
+
+    def greet(caller: str) -> Greeting | None:
+        # What other modes offer only the catalog knows.
+        is_plain = modes.get(caller, usual) == "code" and not fold.settings.expose
+        return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
+
+    early = EarlyEndpoint(hosts, greet)
     app = Authenticated(_Routes(early), Callers(fold.settings, token))
     async with AsyncExitStack() as stack, Connections(app, sock):
         started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.streamable")
         from mcp.server.transport_security import TransportSecuritySettings
 
+        from toolfold.gateway.changes import Changes
         from toolfold.gateway.server import make_server
         from toolfold.gateway.streamable import McpEndpoint
 
         origins = [f"http://{name}:{bound}" for name in names]
         security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins) if names else None
-        server = make_server(fold, ask_locally=ask_locally)
+        changes = Changes(fold)
+        used: set[Mode] = {usual, *modes.values()}
+        servers = {each: make_server(fold, mode=each, ask_locally=ask_locally, changes=changes) for each in used}
         if prepared is not None:
             await stack.enter_async_context(prepared)
+        server = servers[usual]
         state = await stack.enter_async_context(server.lifespan(server))
-        await early.become(McpEndpoint(server, security, state))
+        by_caller = {name: servers[each] for name, each in modes.items()}
+        await early.become(McpEndpoint(server, security, state, by_caller, changes))
         await asyncio.Event().wait()
 
 

@@ -1,4 +1,4 @@
-"""Programs that run for MCP clients, and the questions about them that their clients are asked.
+"""Programs and calls that run for MCP clients, and the questions about them that their clients are asked.
 
 A client of 2025-11-25 is sent a request of ours while its own is open. A client of 2026-07-28 gets an
 `InputRequiredResult` in place of the result and calls again with the answer; the program lives on in between.
@@ -23,12 +23,17 @@ from toolfold.guards.context import LOCAL_CALLER
 from toolfold.guards.events import Replied
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
     from mcp.server.context import ServerRequestContext
 
+    from toolfold.definitions import ToolResult
     from toolfold.fold import Toolfold
     from toolfold.guards.events import Event, Question, RunResult
+
+    Ended = RunResult | ToolResult
+    Work = Callable[..., Coroutine[Any, Any, Ended]]
+    """`fold.run` or `fold.call` with what is to be run or called; the arguments that both take are given here."""
 
     AskLocally = Callable[[Question, str, str | None], Awaitable[Replied]]
     """Asks the person at this machine; the other arguments are the run's caller and session."""
@@ -56,7 +61,6 @@ class Runs:
     """The programs of one gateway. Those that wait for their client are kept here, by the state that it brings back."""
 
     def __init__(self, fold: Toolfold, ask_locally: AskLocally | None) -> None:
-        self._fold = fold
         self._ask_locally = ask_locally
         self._waits = fold.settings.approval.on_disconnect == "wait"
         self._waiting: dict[str, _ClientRun] = {}
@@ -64,15 +68,15 @@ class Runs:
         """Seconds until a client that was asked must have come back."""
 
     async def start(
-        self, ctx: ServerRequestContext[Any], code: str, session: str | None
-    ) -> RunResult | types.InputRequiredResult:
-        """Run a program until it ends or its client must be asked something."""
-        run = _ClientRun(self._fold, ctx, session, self._ask_locally, waits=self._waits)
-        return await self._continue(run, ctx, code)
+        self, ctx: ServerRequestContext[Any], work: Work, session: str | None
+    ) -> Ended | types.InputRequiredResult:
+        """Do the work until it ends or its client must be asked something."""
+        run = _ClientRun(ctx, session, self._ask_locally, waits=self._waits)
+        return await self._continue(run, ctx, work)
 
     async def resume(
         self, ctx: ServerRequestContext[Any], state: str, responses: dict[str, Any]
-    ) -> RunResult | types.InputRequiredResult:
+    ) -> Ended | types.InputRequiredResult:
         """Go on with the program that the state belongs to. Each state is good for one time."""
         run = self._waiting.get(state)
         if run is None or run.caller != caller(ctx):
@@ -82,13 +86,13 @@ class Runs:
         return await self._continue(run, ctx)
 
     async def _continue(
-        self, run: _ClientRun, ctx: ServerRequestContext[Any], code: str | None = None
-    ) -> RunResult | types.InputRequiredResult:
+        self, run: _ClientRun, ctx: ServerRequestContext[Any], work: Work | None = None
+    ) -> Ended | types.InputRequiredResult:
         try:
             async with Reporter(ctx) as reporter:
                 with run.attached(ctx, reporter):
-                    if code is not None:
-                        run.start(code, on_event=reporter.is_wanted)
+                    if work is not None:
+                        run.start(work, on_event=reporter.is_wanted)
                     requests = await run.until_asked_or_ended()
         except BaseException:
             await run.end()
@@ -106,7 +110,6 @@ class _ClientRun:
 
     def __init__(
         self,
-        fold: Toolfold,
         ctx: ServerRequestContext[Any],
         session: str | None,
         ask_locally: AskLocally | None,
@@ -114,7 +117,6 @@ class _ClientRun:
         waits: bool,
     ) -> None:
         self.caller = caller(ctx)
-        self._fold = fold
         self._session = session
         self._ask_locally = ask_locally
         self._waits = waits
@@ -128,17 +130,16 @@ class _ClientRun:
         """Questions to a person that are open, whichever way they were put."""
         self._left = asyncio.Event()
         self._news = asyncio.Event()
-        self._task: asyncio.Task[RunResult] | None = None
+        self._task: asyncio.Task[Ended] | None = None
         self._expiry: asyncio.TimerHandle | None = None
 
     # The program's side
 
-    def start(self, code: str, *, on_event: bool) -> None:
+    def start(self, work: Work, *, on_event: bool) -> None:
         """`on_event`: whether the client wants to know what happens; otherwise events are not even made."""
         can_ask = elicitation.offers_forms(self._ctx) or self._ask_locally is not None
         self._task = asyncio.create_task(
-            self._fold.run(
-                code,
+            work(
                 session=self._session,
                 caller=self.caller,
                 groups=_state(self._ctx, "groups", ()),
@@ -242,7 +243,7 @@ class _ClientRun:
                 question, answer = self._asked.pop(key)
                 answer.set_result(elicitation.replied(question, response))
 
-    def result(self) -> RunResult:
+    def result(self) -> Ended:
         assert self._task is not None
         if self._task.cancelled():
             raise MCPError(_CANCELLED, "Request cancelled")

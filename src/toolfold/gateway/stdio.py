@@ -21,12 +21,14 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from toolfold.gateway.changes import Changes
 from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.roots import ClientRoots
 from toolfold.gateway.server import make_server
 from toolfold.upstream.messages import Lines, MessageTooLongError
 
 if TYPE_CHECKING:
+    from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
     from toolfold.gateway.runs import AskLocally
 
@@ -39,14 +41,20 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 async def serve_stdio(
-    fold: Toolfold, greeting: Greeting | None = None, *, ask_locally: AskLocally | None = None
+    fold: Toolfold,
+    greeting: Greeting | None = None,
+    *,
+    mode: Mode | None = None,
+    ask_locally: AskLocally | None = None,
 ) -> None:
     """Serve until the client closes its end. The connection is a session: variables stay from run to run.
 
     `greeting` holds what was read, and answered, before this began. `ask_locally` is for clients that show no forms.
     """
     fold.fleet.roots = roots = ClientRoots()
-    server = make_server(fold, default_session=_own_session(), ask_locally=ask_locally, roots=roots)
+    server = make_server(
+        fold, mode=mode, default_session=_own_session(), ask_locally=ask_locally, changes=Changes(fold), roots=roots
+    )
     async with standard_streams(greeting or Greeting()) as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())
 

@@ -27,15 +27,23 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolfold.gateway.changes import METHODS, AnnouncingServer
 from toolfold.gateway.exchange import Exchange, Session, json_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mcp.server.lowlevel import Server
+    from mcp.server.subscriptions import ServerEvent
     from starlette.types import Receive, Scope, Send
+
+    from toolfold.gateway.changes import Changes
 
 _BODY_LIMIT = 4 * 1024**2
 _BODY_TIMEOUT = 30.0
 _SESSION_LIMIT = 1000
+_MOST_ANNOUNCEMENTS = 16
+"""Announcements that wait for a client that does not read; they only say that a list has changed."""
 
 
 class McpEndpoint:
@@ -45,10 +53,21 @@ class McpEndpoint:
     unused for longest is forgotten, and its client is told to initialize again.
     """
 
-    def __init__(self, server: Server[Any], security: TransportSecuritySettings | None, lifespan_state: Any) -> None:
-        self._server = server
+    def __init__(
+        self,
+        server: Server[Any],
+        security: TransportSecuritySettings | None,
+        lifespan_state: Any,
+        by_caller: Mapping[str, Server[Any]] | None = None,
+        changes: Changes | None = None,
+    ) -> None:
+        """`by_caller` are the callers who are offered something else than what `server` offers. `changes` are announced
+        to clients of the older era that open a stream for them."""
+        self._default = server
+        self._by_caller = by_caller or {}
         self._security = TransportSecurityMiddleware(security)
         self._lifespan_state = lifespan_state
+        self._changes = changes
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,8 +84,9 @@ class McpEndpoint:
         older = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
         if request.method == "DELETE" and older:
             return await self._end_session(request)
+        if request.method == "GET" and older and isinstance(server := self._server(request), AnnouncingServer):
+            return await self._announce(request, server, send)
         if request.method != "POST":
-            # GET would open a stream for messages that belong to no request. There are none.
             return Response(status_code=405, headers={"Allow": "POST, DELETE" if older else "POST"})
         if not all(check_accept_headers(request)):
             return _error(406, types.INVALID_REQUEST, "Client must accept application/json and text/event-stream")
@@ -78,6 +98,9 @@ class McpEndpoint:
         except ValueError:
             return _error(400, types.PARSE_ERROR, "Parse error")
         return await (self._take_older(request, message, send) if older else self._take(request, message, send))
+
+    def _server(self, request: Request) -> Server[Any]:
+        return self._by_caller.get(request.scope["state"].get("caller"), self._default)
 
     # 2026-07-28: every request stands alone
 
@@ -100,7 +123,7 @@ class McpEndpoint:
             return _rejected(route, message.id)
         exchange = Exchange(request, message, send)
         connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
-        runner = ServerRunner(self._server, connection, self._lifespan_state)
+        runner = ServerRunner(self._server(request), connection, self._lifespan_state)
         async with connection.exit_stack:
             await exchange.answer(runner.on_request(exchange, message.method, message.params))
         return None
@@ -134,7 +157,7 @@ class McpEndpoint:
 
     def _begin_session(self, request: Request) -> Session:
         name = request.scope["state"].get("new_session") or secrets.token_hex(16)
-        session = Session(name, request.scope["state"].get("caller"), self._server, self._lifespan_state)
+        session = Session(name, request.scope["state"].get("caller"), self._server(request), self._lifespan_state)
         self._sessions[name] = session
         if len(self._sessions) > _SESSION_LIMIT:
             self._sessions.popitem(last=False)
@@ -150,6 +173,28 @@ class McpEndpoint:
         self._sessions.move_to_end(name)
         return session
 
+    async def _announce(self, request: Request, server: AnnouncingServer, send: Send) -> Response | None:
+        """A stream for messages that belong to no request: which lists have changed. It ends with its session."""
+        session = self._session(request)
+        if isinstance(session, Response):
+            return session
+        assert self._changes is not None
+        announcements: asyncio.Queue[str] = asyncio.Queue(_MOST_ANNOUNCEMENTS)
+
+        def announce(event: ServerEvent) -> None:
+            if server.offers(event) and not announcements.full():
+                announcements.put_nowait(METHODS[type(event)])
+
+        unsubscribe = self._changes.subscribe(announce)
+        stream = Exchange(request, None, send)
+        session.streams.add(stream)
+        try:
+            await stream.announce(announcements)
+        finally:
+            session.streams.discard(stream)
+            unsubscribe()
+        return None
+
     async def _end_session(self, request: Request) -> Response:
         session = self._session(request)
         if isinstance(session, Response):
@@ -157,6 +202,8 @@ class McpEndpoint:
         del self._sessions[session.name]
         for exchange in list(session.exchanges.values()):
             exchange.cancel()
+        for stream in list(session.streams):
+            stream.cancel()
         await aclose_shielded(session.connection)
         return Response(status_code=200)
 

@@ -1,4 +1,4 @@
-"""What clients are told of our two tools.
+"""What clients are told: the instructions, and our two tools.
 
 Names, descriptions, input schemas and the instructions are read by the model: every word of them is paid for in each
 request. Titles, annotations and `_meta` are read by the client alone.
@@ -9,9 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from toolfold.config.callers import Mode
     from toolfold.config.settings import Settings
 
 INSTRUCTIONS = "Find tools with search_tools; call many in one run_code program; print only what you need."
+
+_HYBRID = (
+    "Call a listed tool directly for one or two calls. For many rows, three or more calls, or waiting in a loop:"
+    " find tools with search_tools, call them in one run_code program, print only what you need."
+)
+
+
+def instructions(mode: Mode) -> str | None:
+    """What models read of the server itself, if anything."""
+    return {"code": INSTRUCTIONS, "hybrid": _HYBRID, "direct": None}[mode]
+
 
 TOOLS: list[dict[str, Any]] = [
     {

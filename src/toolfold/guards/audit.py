@@ -47,7 +47,7 @@ class Audit:
             RunStarted(
                 run=run.id,
                 caller=run.caller,
-                session=run.session,
+                session=run.shown_session,
                 language=run.language,
                 code=self._tokenise(run, code[:_LONGEST_CODE]),
                 code_sha256=hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -98,7 +98,7 @@ class Audit:
             run=run.id,
             call=call.id,
             caller=run.caller,
-            session=run.session,
+            session=run.shown_session,
             target=self._text(run, call.target),
             arguments=self._tokenise(run, arguments),
         )

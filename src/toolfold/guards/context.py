@@ -10,14 +10,15 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from toolfold.errors import InvalidRequest, LimitExceeded
 from toolfold.guards.events import Event, Question, Replied, Reply, protected_event
 
 if TYPE_CHECKING:
+    from toolfold.config.settings import Settings
     from toolfold.privacy.privacy import RunPrivacy
 
 LOCAL_CALLER = "local"
@@ -177,6 +178,8 @@ class RunContext:
     notes: RunNotes = field(default_factory=RunNotes, compare=False, repr=False)
     code: str = field(default="", repr=False)
     """The program."""
+    direct: bool = False
+    """Whether it is one call of the model's own, without a program: its result goes to the model as it is."""
     read_only: bool = False
     """Whether it may call only what is marked as read-only, whatever the policy allows."""
     session_of: tuple[str, str] | None = None
@@ -216,3 +219,61 @@ class RunContext:
         with self.deadline.paused():
             reply = await self.asker(question)
         return reply if isinstance(reply, Replied) else Replied(reply, "host application")
+
+
+class RunOptions(TypedDict, total=False):
+    """Whose run it is and who listens, as `Toolfold.run` explains."""
+
+    session: str | None
+    caller: str
+    groups: Iterable[str]
+    context: Mapping[str, str] | None
+    on_event: Callable[[Event], None] | None
+    ask: Ask | None
+
+
+def run_deadline(settings: Settings, timeout: float | None) -> Deadline:
+    """The clock of a program. By default it leaves time for what one call of a server may take, its start included; a
+    time that somebody has chosen always holds."""
+    sandbox = settings.sandbox
+    if timeout is not None:
+        return Deadline(timeout)
+    if "timeout" in sandbox.model_fields_set:
+        return Deadline(sandbox.timeout)
+    longest = (each.start_timeout + each.call_timeout for each in settings.servers.values())
+    return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
+
+
+def call_deadline(settings: Settings, server: str, timeout: float | None) -> Deadline:
+    """The clock of one call without a program: by default what its server may take, its start included."""
+    config = settings.servers.get(server)
+    usual = config.start_timeout + config.call_timeout if config else settings.sandbox.timeout
+    return Deadline(usual if timeout is None else timeout)
+
+
+def make_context(code: str, deadline: Deadline, *, direct: bool = False, **options: Unpack[RunOptions]) -> RunContext:
+    """The context of one run that begins now. Raises InvalidRequest for what is not text and has to be."""
+    caller, session, values = options.get("caller", LOCAL_CALLER), options.get("session"), options.get("context") or {}
+    check_text(caller, "caller")
+    if session is not None:
+        check_text(session, "session")
+    for name, value in values.items():
+        check_text(name, "context")
+        check_text(value, f"context[{name!r}]")
+    return RunContext(
+        caller,
+        session,
+        deadline,
+        language="direct" if direct else "python",
+        groups=frozenset(options.get("groups", ())),
+        values=values,
+        on_event=options.get("on_event"),
+        asker=options.get("ask"),
+        code=code,
+        direct=direct,
+    )
+
+
+def check_text(value: object, name: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"`{name}` must be a string, not {type(value).__name__}.")

@@ -66,12 +66,13 @@ class KeepPrivate:
         privacy = call.run.privacy
         if privacy is None:
             return await proceed(call)
+        tokens_wanted = privacy.program_sees_tokens or call.run.direct
         restorer = privacy.restorer(call.server)
         sent = await privacy.work(lambda: _restored(call, restorer), is_small=is_small(call.arguments))
         try:
             result = await proceed(sent)
         except ToolfoldError as problem:
-            if privacy.program_sees_tokens:
+            if tokens_wanted:
                 problem.message = privacy.tokenise(problem.message)
                 problem.hint = privacy.tokenise(problem.hint)
             problem.hint = f"{problem.hint} {_not_given(restorer, call.server)}".strip()
@@ -79,7 +80,7 @@ class KeepPrivate:
             raise problem from None
         incoming = privacy.incoming(call.server, call.tool)
         shown = await privacy.work(lambda: _tokenised(result, incoming), is_small=_is_small(result))
-        if not privacy.program_sees_tokens:
+        if not tokens_wanted:
             # Its values are known now, wherever they turn up in what the program prints.
             shown = result
         if result.is_error and restorer.kept:
@@ -125,7 +126,7 @@ def _tokenised(result: ToolResult, data: DataTokeniser) -> ToolResult:
 def _part(part: Part, data: DataTokeniser) -> Part:
     match part:
         case TextPart(text=text):
-            return TextPart(data.json_text(text))
+            return msgspec.structs.replace(part, text=data.json_text(text))
         case LinkPart():
             shown = data.data([part.uri, part.name, part.description])
             return LinkPart(shown[0], shown[1], shown[2], part.mime_type)
@@ -141,7 +142,7 @@ def _blob(part: BlobPart, data: DataTokeniser) -> BlobPart:
         text = base64.b64decode(part.data, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return part
-    return BlobPart(base64.b64encode(data.json_text(text).encode()).decode(), part.mime_type, part.name)
+    return msgspec.structs.replace(part, data=base64.b64encode(data.json_text(text).encode()).decode())
 
 
 def _is_small(result: ToolResult) -> bool:

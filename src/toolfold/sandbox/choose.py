@@ -64,6 +64,8 @@ async def choose(settings: SandboxSettings, data_dir: Path, *, live: bool = Fals
     `log` is given what takes long and is done once: packages that are installed, an image that is made.
     Raises SandboxUnavailable, with the command that would fix it, when none holds.
     """
+    if settings.shared is not None:
+        _make_shared(settings.shared, data_dir)
     known = backends()
     names = list(known) if settings.backend == "auto" else [settings.backend]
     refused: list[SandboxUnavailable] = []
@@ -198,6 +200,17 @@ def _find_bubblewrap(settings: SandboxSettings, data_dir: Path, log: Log) -> Can
     return Candidate(backend, title, identity, walls=backend.walls)
 
 
+def _make_shared(folder: Path, data_dir: Path) -> None:
+    """Make the folder that all programs share. Sessions and secrets of others must not be in it."""
+    own, shared = data_dir.resolve(), folder.resolve()
+    if own.is_relative_to(shared) or shared.is_relative_to(own):
+        raise SandboxUnavailable(f"`sandbox.shared` ({folder}) and Toolfold's data folder must be apart.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SandboxUnavailable(f"`sandbox.shared` ({folder}) cannot be made: {error.strerror}.") from None
+
+
 def _parts(
     settings: SandboxSettings, data_dir: Path, log: Log
 ) -> tuple[Runtime, Path, tuple[Path, ...], Callable[[], Awaitable[str]], str]:
@@ -209,7 +222,7 @@ def _parts(
     if platform.system() != "Linux":
         raise SandboxUnavailable(f"bubblewrap exists on Linux only; this is {platform.system()}.")
     bwrap = find_bwrap()
-    runtime = prepare(data_dir)
+    runtime = prepare(data_dir, shared=settings.shared is not None)
     packages = install(settings.packages, data_dir, log)
     stat = bwrap.stat()
 

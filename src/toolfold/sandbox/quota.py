@@ -60,8 +60,10 @@ class Quota:
     What is allowed never grows: neither by what a run wrote before it was stopped, nor by what was written after it.
     """
 
-    def __init__(self, home: SessionHome, limit: int, *, empty: bool) -> None:
+    def __init__(self, home: SessionHome, limit: int, *, empty: bool, shared: Path | None = None) -> None:
+        """`shared` is a folder that counts as well, whoever wrote there."""
         self.home = home
+        self._shared = shared
         self._limit = limit
         self._files = max(_FEWEST_FILES, limit // _BYTES_PER_FILE)
         self._held = Held(0, 0) if empty else None
@@ -158,7 +160,7 @@ class Quota:
 
     def _count(self, processes: Processes) -> Held:
         counted = _Count(self._allowed)
-        for folder in (self.home.workspace, self.home.skills):
+        for folder in (self.home.workspace, self.home.skills, *([self._shared] if self._shared is not None else [])):
             counted.folder(folder)
         with contextlib.suppress(OSError):
             device = self.home.workspace.stat().st_dev

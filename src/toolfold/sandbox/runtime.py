@@ -39,6 +39,7 @@ _LEFT_OUT = {
 }
 _LEFT_OUT_FILES = re.compile(r"(_test\w*|_tkinter|_ctypes_test|xxlimited\w*)\..*so|turtle\.py|.*\.opt-\d\.pyc|.*\.a")
 _MOUNT_POINTS = ("proc", "dev/shm", "tmp", "agent/skills", "agent/workspace", "opt/api", "opt/packages/0")
+_SHARED = "agent/shared"
 DEVICES = ("null", "zero", "full", "random", "urandom")
 """Device nodes of the host that a sandbox gets, each mounted over an empty file in the root."""
 _ZONEINFO = Path("/usr/share/zoneinfo")
@@ -59,14 +60,17 @@ class Runtime:
     """For LD_LIBRARY_PATH: where the copied libraries are, when that is no default place."""
 
 
-def prepare(data_dir: Path) -> Runtime:
-    """The runtime for this interpreter, built if it is not there yet (about a second, once)."""
+def prepare(data_dir: Path, *, shared: bool = False) -> Runtime:
+    """The runtime for this interpreter, built if it is not there yet (about a second, once).
+
+    `shared` says that a folder is to be mounted at `shared/`.
+    """
     python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     stdlib = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix})).resolve()
-    final = data_dir / "runtime" / _key(python, stdlib)
+    final = data_dir / "runtime" / (_key(python, stdlib) + ("-shared" if shared else ""))
     listing = final / _MARK
     if not listing.exists():
-        _build(final, python, stdlib)
+        _build(final, python, stdlib, (*_MOUNT_POINTS, _SHARED) if shared else _MOUNT_POINTS)
         _sweep(final.parent)
     with contextlib.suppress(OSError):
         # Says when it was last wanted.
@@ -91,12 +95,12 @@ def _key(python: Path, stdlib: Path) -> str:
     return f"python{sys.version_info.major}.{sys.version_info.minor}-{digest.hexdigest()[:16]}"
 
 
-def _build(final: Path, python: Path, stdlib: Path) -> None:
+def _build(final: Path, python: Path, stdlib: Path, mount_points: tuple[str, ...]) -> None:
     final.parent.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="build-", dir=final.parent))
     root.chmod(0o755)
     try:
-        for point in _MOUNT_POINTS:
+        for point in mount_points:
             (root / point).mkdir(parents=True)
         for name in DEVICES:
             (root / "dev" / name).touch()

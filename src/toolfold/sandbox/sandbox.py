@@ -50,7 +50,8 @@ class Sandbox(asyncio.BufferedProtocol):
         self._home = home
         self._cell = cell
         self._settings = settings
-        self._watch = Watch(cell, Quota(home, settings.disk, empty=empty), self._fail)
+        quota = Quota(home, settings.disk, empty=empty, shared=settings.shared)
+        self._watch = Watch(cell, quota, self._fail)
         self._reader = FrameReader(settings.message)
         self._incoming = memoryview(bytearray(_CHUNK))
         self._loop = asyncio.get_running_loop()

@@ -48,6 +48,7 @@ from toolfold.session.kept import KeptValues
 from toolfold.session.output import OutputRecorder
 from toolfold.skills.draft import Draft
 from toolfold.skills.skills import Skills
+from toolfold.telemetry.uses import Uses
 from toolfold.upstream.fleet import Fleet
 
 _PROGRESS_CHARS = 500
@@ -66,6 +67,7 @@ class World:
     fleet: Fleet
     validators: Validators
     chain: Chain
+    uses: Uses
     skills: Skills
     neighbours: Neighbours = field(default_factory=Neighbours)
 
@@ -74,9 +76,15 @@ class Bridge:
     """One per run; implements `sandbox.Host`."""
 
     def __init__(
-        self, world: World, run: RunContext, output: OutputRecorder, images: Images, kept: KeptValues | None = None
+        self,
+        world: World,
+        run: RunContext,
+        output: OutputRecorder | None = None,
+        images: Images | None = None,
+        kept: KeptValues | None = None,
     ) -> None:
-        """`kept` is what the run's session keeps, where it has one."""
+        """`output` and `images` are for what a program prints and shows; a call without a program has none. `kept` is
+        what the run's session keeps, where it has one."""
         self._world = world
         self._run = run
         self._record = Record()
@@ -131,12 +139,13 @@ class Bridge:
                     saved = await self._world.skills.save(self._run, draft)
                     return {"module": saved.skill.module, "pending": saved.is_pending}
             case Resource(server=server, uri=uri):
-                result = await self._call("resource", server, uri, {})
+                result = await self.call("resource", server, uri, {})
                 return result.parts
             case Prompt(server=server, name=name, arguments=arguments):
-                result = await self._call("prompt", server, name, dict(arguments))
+                result = await self.call("prompt", server, name, dict(arguments))
                 return result.structured
             case Show(data=data, name=name):
+                assert self._images is not None
                 return await self._images.add(data, name)
             case Keep() | Kept() | Forget() | KeptNames():
                 async with self._keeping, self.replies.fetching():
@@ -177,15 +186,16 @@ class Bridge:
                 await asyncio.sleep(self.costs.worked(time.perf_counter() - begun))
 
     def printed(self, data: bytes) -> None:
-        self._output.add(data)
+        if self._output is not None:
+            self._output.add(data)
 
     def progress(self, text: str, fraction: float | None) -> None:
         self._run.emit(Progress(text, fraction))
 
     async def _call_tool(self, tool: ToolDefinition, arguments: dict[str, Any], line: int) -> dict[str, Any]:
-        return self._package(tool, await self._call("tool", tool.server, tool.name, arguments, tool, line))
+        return self._package(tool, await self.call("tool", tool.server, tool.name, arguments, tool, line))
 
-    async def _call(
+    async def call(
         self,
         kind: CallKind,
         server: str,
@@ -260,6 +270,7 @@ class Bridge:
                     task=call.tool is not None and call.tool.task,
                 )
                 self._world.catalog.roster.used(call.server)
+                self._world.uses.add(call.server, call.name)
                 return result
 
     def _progressed(self, call: guard.Call, done: float, total: float | None, message: str | None) -> None:

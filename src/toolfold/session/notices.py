@@ -7,6 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from toolfold.errors import ValueRefused
+from toolfold.guards.events import ToolCall
+from toolfold.guards.record import CANCELLED
+from toolfold.schema.text import one_line
 from toolfold.session.kept import KeptValues
 
 _SHOWN = 8
@@ -84,3 +87,12 @@ def _remains(kept: KeptValues) -> str:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+
+
+def cut_off(calls: list[ToolCall]) -> str:
+    """About calls that were under way when their run was ended."""
+    named = dict.fromkeys(f"{call.server}.{call.tool}" for call in calls if call.error == CANCELLED)
+    if not named:
+        return ""
+    shown = ", ".join(one_line(name, 100) for name in [*named][:3]) + (", …" if len(named) > 3 else "")
+    return f"A call of {shown} was cancelled and may have taken effect."

@@ -13,7 +13,7 @@ import itertools
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,19 +23,17 @@ import msgspec
 from toolfold.config.settings import Settings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.guards.context import LOCAL_CALLER, RunContext
-from toolfold.guards.events import Output, RunError, RunResult, ToolCall
-from toolfold.guards.record import CANCELLED
+from toolfold.guards.events import Output, RunError, RunResult
 from toolfold.sandbox.frames import Done
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.pools import Pools
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
-from toolfold.schema.text import one_line
 from toolfold.session.bridge import Bridge
 from toolfold.session.homes import SessionHomes, SessionState, state_of, take_reset
 from toolfold.session.images import Images
 from toolfold.session.kept import KeptValues
-from toolfold.session.notices import Earlier, Loss, missing_name
+from toolfold.session.notices import Earlier, Loss, cut_off, missing_name
 from toolfold.session.output import OutputRecorder
 from toolfold.session.results import images_refused, program_error, renamed, with_text
 from toolfold.session.transcript import append, entry_of
@@ -137,6 +135,15 @@ class Sessions:
         if session is not None and session.home is not None and session.home.path.is_dir():
             append(session.home, entry_of(run.id, run.caller, run.notes.code, result))
 
+    async def home(self, run: RunContext) -> SessionHome:
+        """The home of a run's session, which begins if need be."""
+        with self._using(run.session_key) as session:
+            async with run.deadline.enforced(_not_started(run, "the session was not ready")):
+                if session.sandbox is not None and session.sandbox.alive:
+                    return session.sandbox.home
+                async with session.lock:
+                    return (await self._living(session)).home
+
     # Runs without a session
 
     async def _run_fresh(self, code: str, run: RunContext) -> RunResult:
@@ -197,38 +204,43 @@ class Sessions:
     # Runs in a session
 
     async def _run_in_session(self, code: str, run: RunContext, key: _Key) -> RunResult:
-        session = self._sessions.setdefault(key, _Session(key))
-        session.runs += 1
-        try:
+        run.notes.code = code
+        if (private := run.privacy) is not None:
+            run.notes.code = await private.work(partial(private.tokenise, code), is_small=len(code) < 4096)
+        with self._using(key) as session:
             async with run.deadline.enforced(_not_started(run, "an earlier run of the session did not end")):
                 await session.lock.acquire()
             try:
                 return await self._run_locked(code, run, session)
             finally:
                 session.lock.release()
+
+    @contextlib.contextmanager
+    def _using(self, key: _Key) -> Generator[_Session]:
+        """A session, which begins if need be and is not put away meanwhile."""
+        session = self._sessions.setdefault(key, _Session(key))
+        session.runs += 1
+        try:
+            yield session
         finally:
             session.runs -= 1
             session.used = time.monotonic()
             self._run_ended.set()
 
     async def _run_locked(self, code: str, run: RunContext, session: _Session) -> RunResult:
-        self._look_for_changes(session)
-        if session.sandbox is None or not await session.sandbox.wake():
-            if session.sandbox is not None:
-                self._lose(session, "its sandbox ended between two runs")
-            async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
-                session.sandbox = await self._admit(session)
-        home = session.sandbox.home
+        async with run.deadline.enforced(_not_started(run, "no sandbox was ready for the session")):
+            sandbox = await self._living(session)
+        home = sandbox.home
         kept = KeptValues(home, self._settings.sandbox.kept)
         notice = [await asyncio.to_thread(session.lost.text, kept)] if session.lost is not None else []
         notice += session.earlier.since(run.caller)
         try:
-            result, done = await self._run_in(session.sandbox, code, run, lambda: home.workspace, kept)
+            result, done = await self._run_in(sandbox, code, run, lambda: home.workspace, kept)
         except BaseException:
             self._lose(session, "its last run was cancelled", during_run=True)
             raise
         session.lost = None
-        if done is not None and session.sandbox.alive:
+        if done is not None and sandbox.alive:
             self._remember(session, done.names)
         elif result.error is not None:
             reason = "was stopped by a limit" if result.error.code == "limit" else "crashed"
@@ -253,6 +265,14 @@ class Sessions:
         """It begins anew with its next run."""
         session.home, session.noted, session.earlier = None, None, Earlier()
         session.lost = Loss(f"Session {session.name!r} was ended: its variables and files are gone.")
+
+    async def _living(self, session: _Session) -> Sandbox:
+        """The session's sandbox, or a new one in its place."""
+        self._look_for_changes(session)
+        if session.sandbox is not None and not await session.sandbox.wake():
+            self._lose(session, "its sandbox ended between two runs")
+        session.sandbox = session.sandbox or await self._admit(session)
+        return session.sandbox
 
     async def _admit(self, session: _Session) -> Sandbox:
         """A sandbox in the session's own home, within the number that may live at once."""
@@ -338,7 +358,7 @@ class Sessions:
             if done.error:
                 error = program_error(done, self._settings.output_chars)
         except (LimitExceeded, SandboxDied) as problem:
-            problem.hint = " ".join(filter(None, [problem.hint, _cut_off(bridge.calls)]))
+            problem.hint = " ".join(filter(None, [problem.hint, cut_off(bridge.calls)]))
             error = RunError.of(problem)
         finally:
             bridge.costs.end()
@@ -416,15 +436,6 @@ class Sessions:
                 elif session.is_kept and len(self._sessions) > _REMEMBERED and not session.runs:
                     # What it must still be told stands on disk, among its variables.
                     del self._sessions[session.key]
-
-
-def _cut_off(calls: list[ToolCall]) -> str:
-    """About calls that were under way when their run was ended."""
-    named = dict.fromkeys(f"{call.server}.{call.tool}" for call in calls if call.error == CANCELLED)
-    if not named:
-        return ""
-    shown = ", ".join(one_line(name, 100) for name in [*named][:3]) + (", …" if len(named) > 3 else "")
-    return f"A call of {shown} was cancelled and may have taken effect."
 
 
 def _not_started(run: RunContext, reason: str) -> str:

@@ -56,6 +56,7 @@ class SkillsManager:
     def search_skills(self, query: str, limit: int = 10) -> list[FoundSkill]:
         """The skills that match, best first; all of them, by name, where the query is empty."""
         from toolfold.catalog.search.ranking import Ranker
+        from toolfold.catalog.skill_entries import SkillEntries
         from toolfold.skills.skills import search_entry
 
         records = [one for _, one in sorted(self.store.records().items()) if not one.problem]
@@ -68,7 +69,7 @@ class SkillsManager:
         ranker = Ranker("skills", version, entries, self.store.root / ".search", semantic=True)
         uses = self.store.uses()
         worth = [2 * uses[one.name].rate - 1 if one.name in uses else 0.0 for one in records]
-        found = ranker.rank(query, None, worth)
+        found = ranker.rank(query, None, SkillEntries("", version, entries, worth).bonus)
         best = islice(found, max(limit, 0))
         return [_found(self.store, match.entry.name.replace("_", "-"), match.score) for match in best]
 

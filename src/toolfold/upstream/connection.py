@@ -196,7 +196,10 @@ class Connection:
     def _without_secrets(self, failure: ToolResult) -> ToolResult:
         """A tool's own error is read by the model, and often quotes the key that it was refused with."""
         mask = self.log.redactor.text
-        parts = [TextPart(mask(part.text)) if isinstance(part, TextPart) else part for part in failure.parts]
+        parts = [
+            msgspec.structs.replace(part, text=mask(part.text)) if isinstance(part, TextPart) else part
+            for part in failure.parts
+        ]
         return msgspec.structs.replace(failure, parts=parts)
 
     async def request(
@@ -329,8 +332,11 @@ class Connection:
             if self.end_reason.done():
                 return self.lost(what, effect)
         if error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
-            wanted = self.log.quoted(error.message, QUOTED_CHARS)
-            self.unmet.add(f"it wants something of its client that Toolfold does not offer: {wanted}")
+            wanted = _wanted(error.error.data) or "more"
+            if wanted != "elicitation":
+                self.unmet.add(f"it needs a client that offers {wanted}, which Toolfold does not")
+            needs = f"{what} needs a client that offers {wanted}, which is not possible here."
+            return UpstreamError(self.server, needs)
         if self._status == 404 and "ession" in error.message:
             self.close()
             return UpstreamUnavailable(
@@ -389,6 +395,13 @@ class Connection:
             f"the server {self.end_reason.result()} while {what} was running.{last_output(self.transport, self.log)}",
             hint=f"{effect} The next call starts the server again. {DOCTOR}".strip(),
         )
+
+
+def _wanted(data: Any) -> str:
+    """The capabilities that a server says it needs of its client."""
+    wanted = cast("dict[str, Any]", data).get("requiredCapabilities") if isinstance(data, dict) else None
+    named = cast("dict[str, Any]", wanted) if isinstance(wanted, dict) else {}
+    return ", ".join(sorted(name[:50] for name in named)[:5])
 
 
 def last_output(transport: Transport, log: ServerLog) -> str:

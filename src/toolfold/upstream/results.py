@@ -20,10 +20,10 @@ def _mapping(value: Any) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def _blob(data: Any, mime_type: Any, name: str = "") -> BlobPart:
+def _blob(data: Any, mime_type: Any, uri: str = "") -> BlobPart:
     if not isinstance(data, str):
         raise InvalidResponseError("binary content without `data`")
-    return BlobPart(data, _text(mime_type) or "application/octet-stream", name)
+    return BlobPart(data, _text(mime_type) or "application/octet-stream", uri.rstrip("/").rpartition("/")[2], uri)
 
 
 def tool_result(raw: dict[str, Any], *, modern: bool) -> ToolResult:
@@ -66,9 +66,10 @@ def resource_part(value: Any) -> Part:
     block = _mapping(value)
     if block is None:
         raise InvalidResponseError("a resource's content is no object")
+    uri, mime_type = _text(block.get("uri")), block.get("mimeType")
     if isinstance(text := block.get("text"), str):
-        return TextPart(text)
-    return _blob(block.get("blob"), block.get("mimeType"), _text(block.get("uri")).rstrip("/").rpartition("/")[2])
+        return TextPart(text, uri, _text(mime_type))
+    return _blob(block.get("blob"), mime_type, uri)
 
 
 def resource_parts(raw: dict[str, Any]) -> list[Part]:

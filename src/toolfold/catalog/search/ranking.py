@@ -151,7 +151,7 @@ class Ranker:
             self._before = None
         return self._scorer
 
-    def rank(self, query: str, mask: Sequence[bool] | None = None, worth: Sequence[float] = ()) -> Matches:
+    def rank(self, query: str, mask: Sequence[bool] | None = None, worth: Floats | None = None) -> Matches:
         """The entries that match, of those that `mask` (all, if None) lets through, always in the same order.
 
         `worth` is that of the last entries; those before have none.
@@ -233,7 +233,7 @@ class _Scorer:
         )
         self._server_size = np.diff(np.append(self._server_start, len(servers)))
 
-    def score(self, query: str, allowed: NDArray[np.bool_] | None, worth: Sequence[float] = ()) -> _Scores:
+    def score(self, query: str, allowed: NDArray[np.bool_] | None, worth: Floats | None = None) -> _Scores:
         query = with_implied_words(picture_words(query[:_LONGEST]))
         clauses = parts(query)
         texts = [query] if len(clauses) == 1 else [query, *clauses]
@@ -266,8 +266,8 @@ class _Scorer:
         if len(texts) > 1:
             lines += np.float32(_CONTEXT) * scores[0]
             lines /= np.float32(1 + _CONTEXT)
-        if worth:
-            lines[:, -len(worth) :] += np.float32(_WORTH) * np.array(worth, np.float32)
+        if worth is not None:
+            lines[:, -len(worth) :] += np.float32(_WORTH) * worth
         if allowed is not None:
             matches &= allowed
         lines[:, ~matches] = -np.inf

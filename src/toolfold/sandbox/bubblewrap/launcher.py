@@ -86,8 +86,11 @@ class Launcher:
         `folders` are what will be mounted beside the runtime and the API tree. `owner` is the user to be, where
         there are spare `users`.
         """
-        paths = (self._runtime.root, api, *folders, *self._packages)
+        shared = (self._settings.shared,) if self._settings.shared is not None else ()
+        paths = (self._runtime.root, api, *folders, *self._packages, *shared)
         if self.users is not None:
+            for folder in shared:
+                folder.chmod(0o777)  # each session is a user of its own
             # Whatever this process's umask was when the tree was written.
             await asyncio.to_thread(_let_read, api)
             return await self.users.start(owner, self._bwrap, command, paths, output, given)
@@ -102,7 +105,7 @@ class Launcher:
         return [self._runtime.python, "-I", "-S", "-B", "-X", "utf8", "-c", boot, json.dumps({**common, **options})]
 
     def root(self, names: Mapping[Path, str], api: Path, at: str = "/") -> list[str]:
-        """Arguments that mount what every sandbox sees, read-only, below `at`."""
+        """Arguments that mount what every sandbox sees below `at`: read-only, but for what all of them share."""
         inside = Path(at)
         arguments = ["--ro-bind", names[self._runtime.root], at]
         for name in DEVICES:
@@ -110,6 +113,8 @@ class Launcher:
         arguments += ["--ro-bind", names[api], str(inside / "opt/api")]
         for number, folder in enumerate(self._packages):
             arguments += ["--ro-bind", names[folder], str(inside / f"opt/packages/{number}")]
+        if self._settings.shared is not None:
+            arguments += ["--bind", names[self._settings.shared], str(inside / "agent/shared")]
         return arguments
 
     def environment(self) -> list[str]:

@@ -55,7 +55,9 @@ async def open_container(
         hint = f'Run: {engine.name} pull {_EXAMPLE}, and set `image = "{_EXAMPLE}"` under [sandbox] in toolfold.toml'
         raise SandboxUnavailable(message, hint=hint)
     else:
-        image = await import_runtime(engine, await asyncio.to_thread(prepare, data_dir), log)
+        image = await import_runtime(
+            engine, await asyncio.to_thread(prepare, data_dir, shared=settings.shared is not None), log
+        )
     lease = await asyncio.to_thread(Lease, data_dir / "containers")
     container = Container(settings, engine, image, data_dir / "containers", lease, packages)
     await container.sweep()
@@ -182,6 +184,8 @@ class Container:
         mounts = [(api, "/opt/api", "ro", "z")]
         mounts += [(home.skills, f"{GUEST_HOME}/skills", "rw", "Z")]
         mounts += [(home.workspace, f"{GUEST_HOME}/workspace", "rw", "Z")]
+        if self._settings.shared is not None:
+            mounts += [(self._settings.shared, f"{GUEST_HOME}/shared", "rw", "z")]
         mounts += [(path, f"/opt/packages/{number}", "ro", "z") for number, path in enumerate(self._packages)]
         mounts = [*((path, target, "ro", "z") for path, target in self.image.mounts(self._home)), *mounts]
         labelled = _SELINUX.exists()

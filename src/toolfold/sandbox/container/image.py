@@ -41,7 +41,7 @@ class Image:
         if self.has_guest:
             return []
         folder = home / "home"
-        for name in ("skills", "workspace"):
+        for name in ("skills", "workspace", "shared"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         if not (folder / "servers").is_symlink():
             (folder / "servers").symlink_to("/opt/api/servers")

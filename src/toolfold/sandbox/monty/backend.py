@@ -125,6 +125,7 @@ class Monty:
             "binary": self._binary,
             "memory": self._settings.memory,
             "disk": self._settings.disk,
+            "shared": str(self._settings.shared or ""),
             "message": self._settings.message,
         }
         return json.dumps(options)

@@ -89,7 +89,10 @@ def serve(options: dict[str, Any], descriptor: int, *, rehearse: bool = False) -
     channel.longest = options.get("message", channel.longest)
     programs = program.Programs()
     already_parsed.install()
-    confine.restrict_files((f"{_HOME}/workspace", f"{_HOME}/skills", "/tmp"))  # noqa: S108 - the sandbox's own
+    shared = f"{_HOME}/shared"
+    if os.access(shared, os.W_OK):
+        os.umask(0)  # where each session is a user of its own, others could not change what it leaves there
+    confine.restrict_files((f"{_HOME}/workspace", f"{_HOME}/skills", shared, "/tmp"))  # noqa: S108 - the sandbox's own
     confine.limit(options.get("limits", {}))
     channel.send({"t": "ready"}, last=True)
     if rehearse and not select.select([descriptor], [], [], _WAITING)[0]:

@@ -51,6 +51,7 @@ def _serve(options: dict[str, object]) -> None:
         Functions(channel, tree, say),
         memory=int(str(options["memory"])),
         disk=int(str(options["disk"])),
+        shared=str(options["shared"]),
     )
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)

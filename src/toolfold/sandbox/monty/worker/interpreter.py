@@ -50,7 +50,16 @@ class Interpreter:
     """`open` once, then `run` program after program."""
 
     def __init__(
-        self, binary: str, home: Path, api: Path, tree: Tree, functions: Functions, *, memory: int, disk: int
+        self,
+        binary: str,
+        home: Path,
+        api: Path,
+        tree: Tree,
+        functions: Functions,
+        *,
+        memory: int,
+        disk: int,
+        shared: str = "",
     ) -> None:
         self._pool = monty.AsyncMonty(binary_path=binary, min_processes=1, max_processes=2)
         self._home = home
@@ -59,6 +68,7 @@ class Interpreter:
         self._functions = functions
         self._memory = memory
         self._disk = disk
+        self._shared = shared
         self._session: monty.AsyncMontySession | None = None
         self._feeds = 0
         self._names: set[str] = set()
@@ -178,6 +188,14 @@ class Interpreter:
             ),
             monty.MountDir(host_path=self._home / "skills", virtual_path=f"{_HOME}/skills", mode="read-only"),
         ]
+        if self._shared:
+            folder = monty.MountDir(
+                host_path=Path(self._shared),
+                virtual_path=f"{_HOME}/shared",
+                mode="read-write",
+                write_bytes_limit=self._disk,
+            )
+            mounts.append(folder)
         with contextlib.suppress(OSError, ValueError):
             servers = (self._api / "servers").resolve(strict=True)
             mounts.append(monty.MountDir(host_path=servers, virtual_path=f"{_HOME}/servers", mode="read-only"))
