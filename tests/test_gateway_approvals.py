@@ -303,7 +303,7 @@ class TestClientsThatLeave:
             session = await Older.connect(http, gateway, "ada")
             async with session.calling(ONE, session="s") as events:
                 question = await anext(events)
-            assert await session.run("print('free')", session="s") == "free"
+            assert (await session.run("print('free')", session="s")).splitlines()[-1] == "free"
             answer = {"action": "accept", "content": {"answer": "run"}}
             assert await session.post({"jsonrpc": "2.0", "id": question["id"], "result": answer}) == 202
             assert await session.run("print('still free')", session="s") == "still free"
@@ -319,7 +319,7 @@ class TestClientsThatLeave:
                 withdrawn = await anext(events)
                 assert withdrawn["method"] == "notifications/cancelled"
                 assert withdrawn["params"]["requestId"] == question["id"]
-            assert await session.run("print('free')", session="s") == "free"
+            assert (await session.run("print('free')", session="s")).splitlines()[-1] == "free"
         assert called(runtime_dir) == []
 
     async def test_a_client_that_never_comes_back_leaves_nothing(self, runtime_dir: Path) -> None:
