@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -106,3 +108,18 @@ async def test_list_show_and_rm(tmp_path: Path) -> None:
     assert "unknown scope 'all'" in skills(tmp_path, "list", "--scope", "all", code=1)
     assert "Set `skills.project`" in skills(tmp_path, "list", "--scope", "project", code=1)
     assert SkillStore(tmp_path / "skills" / "callers" / "local").history("weekly")[0].version == 2
+
+
+async def test_a_past_run_becomes_a_skill(runtime_dir: Path) -> None:
+    async with office(runtime_dir) as lab:
+        ran = await lab.fold.run("def twice(x: int) -> int:\n    return 2 * x\nprint(twice(4))", session="work")
+        assert ran.output == "8\n"
+        [entry] = await lab.fold.sessions.transcript("work")
+        config = runtime_dir / "empty.json"
+        config.write_text("{}")
+    command = [sys.executable, "-m", "toolfold", "skills", "promote", entry.run, "--config", str(config)]
+    done = await anyio.run_process([*command, "--data", str(runtime_dir)], check=False)
+    assert done.returncode == 0, done.stderr
+    async with office(runtime_dir) as lab:
+        used = await lab.fold.run("from skills import twice\nprint(twice(5))")
+        assert used.output == "10\n", used.error

@@ -230,3 +230,22 @@ async def test_skills_cannot_import_each_other_in_a_circle(lab: Office) -> None:
 async def test_a_name_that_is_nearly_one_is_told(lab: Office) -> None:
     await printed(lab, saving("def quarterly_report(): pass\n"))
     assert "Did you mean quarterly_report?" in await failed(lab, "from skills.quaterly_report import x")
+
+
+async def test_the_same_skill_elsewhere(runtime_dir: Path) -> None:
+    """In a bubblewrap of its own, and under a profile that only reads: the skill is the same, the rights are not."""
+    source = (
+        "from servers.office import create_note, read_note\n\n\n"
+        "async def copy_note(path: str) -> str:\n    '''Copy a note.'''\n    text = await read_note(path=path)\n"
+        "    return await create_note(text=text)\n"
+    )
+    strict = {"sandbox": {"pool": 1, "isolation": "strict"}, "policy": {"profile": "open"}}
+    code = "from skills import copy_note\nprint(await copy_note('a'))"
+    async with office(runtime_dir, **strict) as alone:
+        assert (await alone.fold.choice()).backend.name == "bubblewrap"
+        await printed(alone, saving(source))
+        assert await printed(alone, code) == "did create_note\n"
+    async with office(runtime_dir, policy={"profile": "read_only"}) as reader:
+        before = len(reader.done)
+        assert "create_note" in await failed(reader, code)
+        assert [name for name, _ in reader.done[before:]] in ([], ["read_note"])

@@ -242,14 +242,17 @@ def _confirm(question: str, yes: bool) -> None:
 
 def _program_of(settings: Settings, run: str) -> str:
     """The program of a past run, from the audit log, or from the transcript of its session."""
+    from toolfold.errors import AuditUnavailable
+    from toolfold.session.homes import homes_in
+    from toolfold.session.transcript import entries
     from toolfold.telemetry.audit_reader import AuditReader, Filter, Run
 
     try:
         with AuditReader.open(settings.data_dir) as reader:
             found = [one.code for one in reader.history(Filter(run=run)) if isinstance(one, Run) and one.run == run]
-    except ConfigError:
+    except AuditUnavailable:
         found = []
-    found += [code for other, code in _transcripts(settings.data_dir / "sessions") if other == run]
+    found += [each.code for home, _ in homes_in(settings.data_dir) for each in entries(home) if each.run == run]
     if not any(found):
         raise SkillError(
             f"there is no program of a run {run!r}",
@@ -257,24 +260,6 @@ def _program_of(settings: Settings, run: str) -> str:
             "and in transcripts of sessions.",
         )
     return next(filter(None, found))
-
-
-def _transcripts(sessions: Path) -> Iterator[tuple[str, str]]:
-    """The runs that sessions keep, each with its program."""
-    import msgspec
-
-    class Line(msgspec.Struct):
-        run: str = ""
-        code: str = ""
-
-    for path in sorted(sessions.glob("*/transcript*.jsonl")):
-        with path.open("rb") as lines:
-            for text in lines:
-                try:
-                    line = msgspec.json.decode(text, type=Line)
-                except msgspec.MsgspecError:
-                    continue
-                yield line.run, line.code
 
 
 def _sorted(store: SkillStore) -> list[tuple[str, Record]]:
