@@ -199,7 +199,8 @@ def _print_info(info: SessionInfo) -> None:
 
 def _print_entry(number: int, entry: Entry) -> None:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.time))
-    lines = [f"\n[{number}] {when}  {entry.caller}  {entry.ms:.0f} ms", *_indented(entry.code, ">>> ")]
+    head = f"\n[{number}] {when}  {entry.caller}  {entry.ms:.0f} ms  run {entry.run}"
+    lines = [head, *_indented(entry.code, ">>> ")]
     for call in entry.calls:
         outcome = "" if call.ok else f"  {call.error or 'not answered'}"
         lines.append(f"  → {call.target}  {call.ms:.0f} ms{outcome}")

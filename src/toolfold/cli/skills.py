@@ -131,7 +131,9 @@ def rm(
 
 
 def promote(
-    run: Annotated[str, typer.Argument(help="The id of a past run, as `toolfold audit list` prints it.")],
+    run: Annotated[
+        str, typer.Argument(help="The id of a past run: `toolfold sessions show` and `toolfold audit list` print it.")
+    ],
     name: Annotated[str, typer.Option("--name", help="The skill's name; default: that of its one function.")] = "",
     description: Annotated[str, typer.Option("--description", help="What it does and when to use it.")] = "",
     tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be given several times.")] = None,
