@@ -171,9 +171,12 @@ async def test_a_host_that_is_killed_leaves_nothing(data_dir: Path, mark: int, m
     assert list((data_dir / "homes").iterdir()) == []
     monkeypatch.setattr(cgroup, "_OLD", -1.0)
     groups = cgroup.find_cgroups()
-    if groups is not None:
+    deadline = time.monotonic() + 20
+    while left := [group for pid in hosts for group in _groups(pid)]:
+        # The kernel holds a group a little longer than the last process in it can be seen.
+        assert time.monotonic() < deadline, left
+        assert groups is not None
         groups.sweep()
-    assert [group for pid in hosts for group in _groups(pid)] == []
 
 
 async def test_a_host_that_is_killed_while_its_zygote_starts_leaves_nothing(data_dir: Path, mark: int) -> None:

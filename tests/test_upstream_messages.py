@@ -260,7 +260,7 @@ def test_every_real_tool_is_kept_as_it_was_sent(shared: Path) -> None:
         async def request(method: str, params: dict[str, Any], sent: list[Any] = sent) -> dict[str, Any]:
             return {"tools": sent}
 
-        reader = ListingReader("s", request)
+        reader = ListingReader("s", request, tasks=True)
         listing = asyncio.run(reader.read(instructions="", tools=True, resources=False, prompts=False))
         assert [(tool.name, tool.input_schema) for tool in listing.tools] == [
             (tool["name"], tool["inputSchema"]) for tool in sent

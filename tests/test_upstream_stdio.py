@@ -51,8 +51,8 @@ async def test_results_keep_every_kind_of_content(logs: Path) -> None:
             TextPart("plain"),
             BlobPart("aGk=", "image/png"),
             BlobPart("aGk=", "audio/wav"),
-            TextPart("inside"),
-            BlobPart("AAEC", "application/octet-stream", "c.bin"),
+            TextPart("inside", "memo://a/b.txt", "text/plain"),
+            BlobPart("AAEC", "application/octet-stream", "c.bin", "memo://a/c.bin"),
             LinkPart("memo://d", "d", "a link", "text/x"),
         ]
         assert result.has_structured
@@ -72,8 +72,8 @@ async def test_a_listing_holds_tools_resources_prompts_and_instructions(logs: Pa
         (prompt,) = listing.prompts
         assert [(a.name, a.required) for a in prompt.arguments] == [("who", True)]
         assert await fleet.read_resource("a", "memo://a/b.txt") == [
-            TextPart("read"),
-            BlobPart("AAEC", "application/octet-stream", "c.bin"),
+            TextPart("read", "memo://a/b.txt"),
+            BlobPart("AAEC", "application/octet-stream", "c.bin", "memo://a/c.bin"),
         ]
         assert await fleet.get_prompt("a", "greet", {"who": "Ada"}) == [
             {"role": "user", "content": {"type": "text", "text": "Hello Ada"}}

@@ -131,9 +131,7 @@ def rm(
 
 
 def promote(
-    run: Annotated[
-        str, typer.Argument(help="The id of a past run, as `sessions show` and `audit list` print it.")
-    ],
+    run: Annotated[str, typer.Argument(help="The id of a past run, as `sessions show` and `audit list` print it.")],
     name: Annotated[str, typer.Option("--name", help="The skill's name; default: that of its one function.")] = "",
     description: Annotated[str, typer.Option("--description", help="What it does and when to use it.")] = "",
     tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be given several times.")] = None,

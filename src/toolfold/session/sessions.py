@@ -36,7 +36,7 @@ from toolfold.session.kept import KeptValues
 from toolfold.session.notices import Earlier, Loss, cut_off, missing_name
 from toolfold.session.output import OutputRecorder
 from toolfold.session.results import images_refused, program_error, renamed, with_text
-from toolfold.session.transcript import append, entry_of
+from toolfold.session.transcript import NOT_KEPT, append, entry_of
 
 MakeBridge = Callable[[RunContext, OutputRecorder, Images, KeptValues | None], Bridge]
 _Key = tuple[str, str]
@@ -204,16 +204,19 @@ class Sessions:
     # Runs in a session
 
     async def _run_in_session(self, code: str, run: RunContext, key: _Key) -> RunResult:
-        run.notes.code = code
-        if (private := run.privacy) is not None:
-            run.notes.code = await private.work(partial(private.tokenise, code), is_small=len(code) < 4096)
+        private = run.privacy
+        run.notes.code = code if private is None else NOT_KEPT
         with self._using(key) as session:
             async with run.deadline.enforced(_not_started(run, "an earlier run of the session did not end")):
                 await session.lock.acquire()
             try:
-                return await self._run_locked(code, run, session)
+                result = await self._run_locked(code, run, session)
             finally:
                 session.lock.release()
+        if private is not None:
+            # Afterwards: what the run's results are called is not to depend on what the program spells out.
+            run.notes.code = await private.work(partial(private.tokenise, code), is_small=len(code) < 4096)
+        return result
 
     @contextlib.contextmanager
     def _using(self, key: _Key) -> Generator[_Session]:

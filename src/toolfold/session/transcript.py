@@ -20,6 +20,7 @@ from toolfold.guards.events import Image, RunResult, ToolCall
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.session.output import within
 
+NOT_KEPT = "[not kept: the run was cancelled before private values were taken out of its program]"
 _CURRENT, _BEFORE = "transcript.jsonl", "transcript.1.jsonl"
 _MOST_BYTES = 4_000_000
 """Of each of the two files."""

@@ -187,7 +187,8 @@ class Container:
         if self._settings.shared is not None:
             mounts += [(self._settings.shared, f"{GUEST_HOME}/shared", "rw", "z")]
         mounts += [(path, f"/opt/packages/{number}", "ro", "z") for number, path in enumerate(self._packages)]
-        mounts = [*((path, target, "ro", "z") for path, target in self.image.mounts(self._home)), *mounts]
+        needed = self.image.mounts(self._home, shared=self._settings.shared is not None)
+        mounts = [*((path, target, "ro", "z") for path, target in needed), *mounts]
         labelled = _SELINUX.exists()
         arguments: list[str] = []
         for source, target, mode, label in mounts:

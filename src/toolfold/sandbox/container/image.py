@@ -36,12 +36,12 @@ class Image:
     environment: dict[str, str] = field(default_factory=dict[str, str])
     has_guest: bool = True
 
-    def mounts(self, home: Path) -> list[tuple[Path, str]]:
+    def mounts(self, home: Path, *, shared: bool = False) -> list[tuple[Path, str]]:
         """What an image that is not ours lacks: the guest, and a home folder that shows the API."""
         if self.has_guest:
             return []
-        folder = home / "home"
-        for name in ("skills", "workspace", "shared"):
+        folder = home / ("home-shared" if shared else "home")
+        for name in ("skills", "workspace", *(["shared"] if shared else [])):
             (folder / name).mkdir(parents=True, exist_ok=True)
         if not (folder / "servers").is_symlink():
             (folder / "servers").symlink_to("/opt/api/servers")
