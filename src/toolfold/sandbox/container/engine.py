@@ -7,6 +7,7 @@ import contextlib
 import os
 import resource
 import shutil
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,8 @@ from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.processes import NO_CORE
 
 _SECONDS = 30.0
+_INFO_SECONDS = 60.0
+"""An engine that is busy with other containers may take long even to say what it is."""
 _ERROR_CHARS = 400
 _NPROC = 32768
 
@@ -82,7 +85,7 @@ async def find_engine(name: Name) -> ContainerEngine:
     if command is None:
         raise SandboxUnavailable(f"{name} is not installed.", hint=f"Run: {_install(name)}")
     try:
-        told = await _run(name, command, "info", "--format", "{{json .}}", seconds=15)
+        told = await _run(name, command, "info", "--format", "{{json .}}", seconds=_INFO_SECONDS)
         return _podman(command, told) if name == "podman" else _docker(command, told)
     except msgspec.MsgspecError as error:
         raise SandboxUnavailable(f"{name} did not describe itself: {error}.") from None
@@ -159,7 +162,8 @@ async def _run(name: str, command: str, *arguments: str, seconds: float, source:
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                # With its plug-ins, which would keep the pipes open.
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if process.returncode != 0:
         output = err.decode(errors="replace").strip() or f"exit code {process.returncode}"
