@@ -44,7 +44,7 @@ async def test_programs_and_commands_do_what_the_page_shows(runtime_dir: Path, t
                     input="",
                 )
                 assert done.returncode == 0, done.stderr
-    assert ran == 4
+    assert ran == 5
     assert (tmp_path / "copy.txt").read_text() == "two people"
     assert (tmp_path / "research.ipynb").exists()
 

@@ -394,9 +394,11 @@ class Toolfold:
     @cached_property
     def _world(self) -> World:
         from toolfold.session.bridge import World
+        from toolfold.session.own import OwnSessions
 
+        own = OwnSessions(self.sessions, only_reads=self.settings.policy.profile == "read_only")
         self._stack.push_async_callback(self.uses.close)
-        return World(self.live, self.fleet, self._validators, self._chain, self.uses, self.skills)
+        return World(self.live, self.fleet, self._validators, self._chain, self.uses, self.skills, own)
 
     @cached_property
     def _direct(self) -> DirectCalls:

@@ -57,9 +57,9 @@ class TestSubset:
         ran = await monty.run("from toolfold import save_skill\nsave_skill('def f(): pass', 'f')")
         assert "subset" in ran.error
 
-    @pytest.mark.parametrize("code", ["keep('x', 1)", "show(b'x')", "kept['x']", "kept.get('x')"])
+    @pytest.mark.parametrize("code", ["keep('x', 1)", "show(b'x')", "kept['x']", "kept.get('x')", "sessions.list()"])
     async def test_keeping_and_showing_say_so_too(self, monty: Box, code: str) -> None:
-        ran = await monty.run(f"from toolfold import keep, kept, show\n{code}")
+        ran = await monty.run(f"from toolfold import keep, kept, sessions, show\n{code}")
         assert "subset" in ran.error
 
     async def test_the_evidence_says_that_it_is_a_subset(self, engine_data: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -123,6 +123,14 @@ class KeptNames(_Message, tag="kept_names"):
     id: int
 
 
+class ManageSession(_Message, tag="session"):
+    """Something about the caller's own sessions; `list` has no name."""
+
+    id: int
+    action: Literal["list", "show", "reset", "end"]
+    name: _Line = ""
+
+
 class Show(_Message, tag="show"):
     """The model is to see an image; `data` is base64."""
 
@@ -149,7 +157,19 @@ class Done(_Message, tag="done"):
 
 
 Request = (
-    Call | CallNamed | Search | Resource | Prompt | SkillSource | SaveSkill | Keep | Kept | Forget | KeptNames | Show
+    Call
+    | CallNamed
+    | Search
+    | Resource
+    | Prompt
+    | SkillSource
+    | SaveSkill
+    | Keep
+    | Kept
+    | Forget
+    | KeptNames
+    | ManageSession
+    | Show
 )
 Message = Ready | Request | ProgressReport | Done
 

@@ -32,6 +32,7 @@ from toolfold.sandbox.frames import (
     Keep,
     Kept,
     KeptNames,
+    ManageSession,
     Prompt,
     Request,
     Resource,
@@ -46,6 +47,7 @@ from toolfold.schema.wrapper import declared_kind, unwrapped
 from toolfold.session.images import Images
 from toolfold.session.kept import KeptValues
 from toolfold.session.output import OutputRecorder
+from toolfold.session.own import OwnSessions
 from toolfold.skills.draft import Draft
 from toolfold.skills.skills import Skills
 from toolfold.telemetry.uses import Uses
@@ -69,6 +71,7 @@ class World:
     chain: Chain
     uses: Uses
     skills: Skills
+    sessions: OwnSessions
     neighbours: Neighbours = field(default_factory=Neighbours)
 
 
@@ -147,6 +150,9 @@ class Bridge:
             case Show(data=data, name=name):
                 assert self._images is not None
                 return await self._images.add(data, name)
+            case ManageSession(action=action, name=name):
+                async with self._thought(), self.replies.fetching():
+                    return await self._world.sessions.answer(self._run, action, name)
             case Keep() | Kept() | Forget() | KeptNames():
                 async with self._keeping, self.replies.fetching():
                     return await self._answer_about_kept(request)

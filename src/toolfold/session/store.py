@@ -6,6 +6,7 @@ A session that another process runs can be reset and ended as well: that process
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -67,9 +68,16 @@ class SessionStore:
         self._data_dir = settings.data_dir
         self._live = live
 
-    async def list(self, caller: str | None = None) -> list[SessionInfo]:
-        """All sessions, or those of one caller, the last used first. Outputs of runs without a session are none."""
-        return await asyncio.to_thread(self._list, caller)
+    async def list(self, caller: str | None = None, *, most: int | None = None) -> list[SessionInfo]:
+        """All sessions, or those of one caller, the last used first. Outputs of runs without a session are none.
+
+        `most`: no more than so many.
+        """
+        return await asyncio.to_thread(self._list, caller, most)
+
+    def has(self, name: str, *, caller: str = LOCAL_CALLER) -> bool:
+        """Whether a caller has a session of this name."""
+        return home_path(self._data_dir / "sessions", caller, name).is_dir()
 
     async def show(self, name: str, *, caller: str = LOCAL_CALLER) -> SessionInfo:
         """Raises InvalidRequest where there is no such session, as all of these do."""
@@ -124,13 +132,18 @@ class SessionStore:
         """The files of its `workspace/`."""
         return SessionFiles(self._home(name, caller), self._settings.sandbox.disk)
 
-    def _list(self, caller: str | None) -> list[SessionInfo]:
-        found: list[SessionInfo] = []
-        for home, _ in homes_in(self._data_dir):
+    def _list(self, caller: str | None, most: int | None) -> list[SessionInfo]:
+        named: list[tuple[float, SessionHome, SessionState]] = []
+        for home, status in homes_in(self._data_dir):
             state = state_of(home)
             if state is not None and not state.is_nameless and caller in (None, state.caller):
+                named.append((status.st_mtime, home, state))
+        named.sort(key=lambda each: -each[0])
+        found: list[SessionInfo] = []
+        for _, home, state in named[:most]:
+            with contextlib.suppress(FileNotFoundError):  # it was ended meanwhile
                 found.append(self._info(home, state))
-        return sorted(found, key=lambda info: -info.last_used)
+        return found
 
     def _info(self, home: SessionHome, state: SessionState) -> SessionInfo:
         held = measured(home)

@@ -15,6 +15,7 @@ from toolfold_guest.api import (
     read_resource,
     save_skill,
     search_tools,
+    sessions,
     show,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "read_resource",
     "save_skill",
     "search_tools",
+    "sessions",
     "show",
 ]

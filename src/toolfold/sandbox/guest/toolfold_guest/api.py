@@ -12,6 +12,7 @@ from .channel import ApprovalDenied, PolicyDenied, ToolError, call_tool, channel
 from .context import context
 from .kept import keep, kept
 from .results import File, Media, part_value, to_value, usage
+from .sessions import sessions
 from .show import show
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ __all__ = [
     "read_resource",
     "save_skill",
     "search_tools",
+    "sessions",
     "show",
 ]
 

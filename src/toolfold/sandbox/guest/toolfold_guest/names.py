@@ -15,7 +15,7 @@ from .place import Place
 _SERVERS = Path("/agent/servers")
 _OWN = frozenset(
     {"call_mcp_tool", "search_tools", "read_resource", "get_prompt", "save_skill", "progress", "get_client"}
-    | {"ToolError", "PolicyDenied", "ApprovalDenied", "keep", "kept", "show", "context"}
+    | {"ToolError", "PolicyDenied", "ApprovalDenied", "keep", "kept", "sessions", "show", "context"}
 )
 # What other ways to run code with tools call the object that has them.
 _CLIENTS = frozenset({"tools", "tool", "client", "mcp", "mcp_client", "session", "api", "functions", "toolbox"})

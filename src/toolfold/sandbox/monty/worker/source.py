@@ -10,7 +10,7 @@ STAND_IN = "RuntimeError"
 """Monty's programs can neither define nor be given an exception class; a tool's failure is one of theirs."""
 LOADS = "(lambda data: json.loads(data) if isinstance(data, str | bytes) else data)"
 """`json.loads`, to which plain data is parsed already: results arrive so."""
-_NOT_HERE = frozenset({"keep", "kept", "show"})
+_NOT_HERE = frozenset({"keep", "kept", "sessions", "show"})
 
 
 def adapted(code: str, tree: ast.Module) -> str:
