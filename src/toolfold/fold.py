@@ -115,7 +115,12 @@ class Toolfold:
         if self.loaded.data_problem:
             _log.warning(self.loaded.data_problem)
         data = self.settings.data_dir
-        fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth")
+        fleet = Fleet(
+            self.settings.servers,
+            log_dir=data / "logs",
+            auth_dir=data / "auth",
+            keyring=self.settings.uses_keyring,
+        )
         self._fleet = await self._stack.enter_async_context(fleet)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note

@@ -53,15 +53,15 @@ def login(
     settings = _settings(config, data)
     entry = _entry(settings, server)
     open_browser = not no_browser and _has_browser()
-    run_async(lambda: _login(server, entry, settings.data_dir, tuple(scope or ()), timeout, open_browser))
+    run_async(lambda: _login(server, entry, settings, tuple(scope or ()), timeout, open_browser))
 
 
 async def _login(
-    server: str, config: ServerConfig, data: Path, scopes: tuple[str, ...], timeout: float, open_browser: bool
+    server: str, config: ServerConfig, settings: Settings, scopes: tuple[str, ...], timeout: float, open_browser: bool
 ) -> None:
     from toolfold.upstream.auth.login import Login, NoSignInError
 
-    sign_in = Login(server, config, data, scopes=scopes)
+    sign_in = Login(server, config, settings.data_dir, scopes=scopes, keyring=settings.uses_keyring)
     if config.oauth.machine:
         found = await sign_in.check()
         note(f"{server} is signed in to with client credentials, without a person: {_offer(len(found.tools))}.")
@@ -117,7 +117,8 @@ def logout(server: Server, config: Config = None, data: DataDir = None) -> None:
         return
 
     async def sign_out() -> list[bool]:
-        return [await Login(server, entry, settings.data_dir).sign_out() for entry in entries]
+        keyring = settings.uses_keyring
+        return [await Login(server, entry, settings.data_dir, keyring=keyring).sign_out() for entry in entries]
 
     if all(run_async(sign_out)):
         note(f"Signed out of {server}; its tokens are revoked.")
@@ -205,9 +206,13 @@ def _sign_ins(settings: Settings) -> list[tuple[str, ServerConfig, Record]]:
 
     folder = settings.data_dir / FOLDER
     known = {name: entry for name, entry in settings.servers.items() if entry.may_sign_in}
-    found = [(name, entry, RecordFile(folder, name, entry.url).load()) for name, entry in sorted(known.items())]
+    keyring = settings.uses_keyring
+    found = [
+        (name, entry, RecordFile(folder, name, entry.url, keyring=keyring).load())
+        for name, entry in sorted(known.items())
+    ]
     here = {(name, entry.url) for name, entry in known.items()}
-    left = [each for each in records(folder) if (each.server, each.url) not in here and _is_kept(each)]
+    left = [each for each in records(folder, keyring=keyring) if (each.server, each.url) not in here and _is_kept(each)]
     return found + [(each.server, ServerConfig(transport="http", url=each.url), each) for each in left]
 
 

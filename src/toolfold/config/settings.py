@@ -147,6 +147,8 @@ class Settings(Model):
     """Whether search may use vectors where the extra is installed."""
     token_price: float = Field(default=3.0, ge=0, allow_inf_nan=False)
     """Dollars per million input tokens, for `toolfold savings`."""
+    token_store: Literal["file", "keyring"] = "file"  # noqa: S105 (no password)
+    """Where the tokens of sign-ins to servers are kept: in the data folder, or in the system's keyring."""
     trusted_servers: tuple[str, ...] = ()
     """Servers whose tools may change without a person's consent; `*` is all."""
     callers: Callers = Field(default={})
@@ -162,3 +164,7 @@ class Settings(Model):
     """Tokens in place of personal values; `true` and `false` are short for a table with `enabled`."""
     audit: Annotated[AuditSettings, switchable] = AuditSettings()
     """The audit log; `true` and `false` are short for a table with `enabled`."""
+
+    @property
+    def uses_keyring(self) -> bool:
+        return self.token_store == "keyring"  # noqa: S105 (no password)

@@ -36,7 +36,8 @@ class Fleet:
 
     `on_listing` gets what a server offers whenever the server says that it changed. A message of more than
     `message_limit` bytes ends its connection. `starts` limits how many servers start at once. `auth_dir` is where
-    sign-ins are kept, by default in `log_dir`.
+    sign-ins are kept, by default in `log_dir`; `keyring` puts their tokens into the system's
+    keyring.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Fleet:
         message_limit: int = MESSAGE_LIMIT,
         starts: StartQueue | None = None,
         auth_dir: Path | None = None,
+        keyring: bool = False,
     ) -> None:
         starts = starts or StartQueue()
         self.servers = servers
@@ -63,7 +65,12 @@ class Fleet:
                 name,
                 config,
                 log := ServerLog(log_dir, name, Redactor(config)),
-                partial(self._open, config, log, authorization := authorization_of(name, config, auth_dir, log)),
+                partial(
+                    self._open,
+                    config,
+                    log,
+                    authorization := authorization_of(name, config, auth_dir, log, keyring=keyring),
+                ),
                 starts,
                 self._announce,
                 authorization,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolfold.config.settings import ServerConfig
+from toolfold.errors import ConfigError
 from toolfold.upstream.auth.store import Challenge, Record, RecordFile
 from toolfold.upstream.serverlog import ServerLog
 
@@ -90,6 +91,14 @@ class Authorization:
         """The token to send (empty: none), and whether a new one was asked for in vain just now."""
         if self._anonymous:
             return "", False
+        try:
+            return await self._token()
+        except ConfigError as error:
+            self._no_keyring(error)
+            return "", True
+
+    async def _token(self) -> tuple[str, bool]:
+        await self.file.catch_up()
         record = self._record()
         if not record.access_token:
             return "", False
@@ -109,6 +118,13 @@ class Authorization:
         if self._anonymous:
             self.challenge = challenge
             return False
+        try:
+            return await self._renewed(challenge, used, tried=tried)
+        except ConfigError as error:
+            self._no_keyring(error)
+            return False
+
+    async def _renewed(self, challenge: Challenge, used: str, *, tried: bool) -> bool:
         async with self._alone() as record:
             if record.access_token and record.access_token != used and not record.expired:
                 return True  # another call, another gateway or the person was faster
@@ -130,6 +146,9 @@ class Authorization:
         else:
             self._needs_person(challenge, self._record(), save=False)
 
+    def _no_keyring(self, error: ConfigError) -> None:
+        self.problem = AuthProblem(f"its sign-in cannot be read. {error.message}", needs_person=False, hint=error.hint)
+
     # Changing the record
 
     @asynccontextmanager
@@ -138,6 +157,7 @@ class Authorization:
         async with self._lock, contextlib.AsyncExitStack() as stack:
             with contextlib.suppress(TimeoutError):
                 await stack.enter_async_context(self.file.locked())
+            await self.file.catch_up()
             yield self._record()
 
     def _record(self) -> Record:
@@ -218,15 +238,18 @@ class Authorization:
         self._log.redactor.also(record.secrets)
         try:
             self.file.save(record)
-        except OSError as error:
-            self._log.note(f"the sign-in could not be saved: {error.strerror}")
+        except (OSError, ConfigError) as error:
+            why = str(error) if isinstance(error, ConfigError) else error.strerror
+            self._log.note(f"the sign-in could not be saved: {why}")
 
 
-def authorization_of(server: str, config: ServerConfig, folder: Path, log: ServerLog) -> Authorization | None:
+def authorization_of(
+    server: str, config: ServerConfig, folder: Path, log: ServerLog, *, keyring: bool = False
+) -> Authorization | None:
     """None for a server that has no sign-in of this kind."""
     if not config.may_sign_in:
         return None
-    return Authorization(server, config, RecordFile(folder, server, config.url), log)
+    return Authorization(server, config, RecordFile(folder, server, config.url, keyring=keyring), log)
 
 
 def _set_token(request: httpx2.Request, token: str) -> None:

@@ -35,12 +35,20 @@ class NoSignInError(Exception):
 class Login:
     """The sign-in to one server. `data_dir` is the gateway's: it sees the new tokens at once."""
 
-    def __init__(self, server: str, config: ServerConfig, data_dir: Path, *, scopes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        server: str,
+        config: ServerConfig,
+        data_dir: Path,
+        *,
+        scopes: tuple[str, ...] = (),
+        keyring: bool = False,
+    ) -> None:
         if scopes:
             config = config.model_copy(update={"oauth": config.oauth.model_copy(update={"scopes": scopes})})
         self.server = server
         self.config = config
-        self.file = RecordFile(data_dir / FOLDER, server, config.url)
+        self.file = RecordFile(data_dir / FOLDER, server, config.url, keyring=keyring)
         (data_dir / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
         self._log = ServerLog(data_dir / "logs", server, Redactor(config))
 
@@ -52,8 +60,9 @@ class Login:
         on_wrong_paste: Callable[[], None] = lambda: None,
     ) -> Record:
         """Have a person sign in. `show` gets the address that they must open; their browser comes back to this machine,
-        or its last address is in a line of `pasted`. Raises NoSignInError or UpstreamError. The time limit is the
-        caller's."""
+        or its last address is in a line of `pasted`. Raises NoSignInError, UpstreamError or ConfigError (the
+        keyring cannot be used). The time limit is the caller's."""
+        self.file.check()
         challenge = await self._challenge()
         record = self.file.load()
         try:

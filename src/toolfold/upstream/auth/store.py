@@ -1,7 +1,8 @@
 """What a sign-in leaves behind: one private file for each server and address.
 
 The SDK keeps neither the expiry of a token nor the metadata of its issuer; without both, nothing can be refreshed after
-a restart. So all of it is here, and several gateways may share it.
+a restart. So all of it is here, and several gateways may share it. Where the keyring holds the secrets, the file
+has the rest, and still tells when something has changed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from toolfold.upstream.auth.keyring import KeyringEntry
 
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for another process that refreshes the same tokens."""
@@ -73,6 +76,8 @@ class Record(msgspec.Struct, kw_only=True):
     """A refusal that only a person's sign-in can answer."""
     ended: bool = False
     """Whether there was a sign-in that is no longer accepted."""
+    stamp: str = ""
+    """In a file whose `tokens` and `client` are in the keyring: another one with every save."""
 
     @property
     def access_token(self) -> str:
@@ -101,24 +106,47 @@ class Record(msgspec.Struct, kw_only=True):
         return [secret for secret in (self.access_token, self.refresh_token, client_secret) if secret]
 
 
-def records(folder: Path) -> list[Record]:
-    """Every record that can be read."""
-    found: list[Record] = []
-    for path in sorted(folder.glob("*.json")):
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            found.append(msgspec.json.decode(path.read_bytes()[:_LARGEST], type=Record))
-    return found
+class _Secrets(msgspec.Struct):
+    """What is in the keyring."""
+
+    tokens: dict[str, Any] | None = None
+    client: dict[str, Any] | None = None
+
+
+def records(folder: Path, *, keyring: bool = False) -> list[Record]:
+    """Every record that can be read. Raises ConfigError where the keyring cannot be."""
+    found = (_read(path, keyring=keyring) for path in sorted(folder.glob("*.json")))
+    return [record for record in found if record is not None]
+
+
+def _read(path: Path, *, keyring: bool) -> Record | None:
+    try:
+        record = msgspec.json.decode(path.read_bytes()[:_LARGEST], type=Record)
+    except (OSError, msgspec.DecodeError):
+        return None
+    if record.stamp:
+        text = KeyringEntry(path).read() if keyring else None
+        kept = None
+        with contextlib.suppress(msgspec.DecodeError):
+            kept = msgspec.json.decode(text, type=_Secrets) if text is not None else None
+        if kept is None:
+            record.expires_at, record.ended, kept = None, True, _Secrets()
+        record.tokens, record.client, record.stamp = kept.tokens, kept.client, ""
+    return record
 
 
 class RecordFile:
-    """One server's record. Reading it again costs one `stat` as long as it has not changed."""
+    """One server's record. Reading it again costs one `stat` as long as it has not changed. Where the keyring is used
+    and cannot be, what reads or writes secrets raises ConfigError."""
 
-    def __init__(self, folder: Path, server: str, url: str) -> None:
+    def __init__(self, folder: Path, server: str, url: str, *, keyring: bool = False) -> None:
         self.server = server
         self.url = url
         readable = re.sub(r"[^a-z0-9]+", "-", server.lower())[:40].strip("-") or "server"
         identity = msgspec.json.encode([server, url])
         self.path = folder / f"{readable}-{sha256(identity).hexdigest()[:24]}.json"
+        self._keyring = keyring
+        self._catching_up = asyncio.Lock()
         self._signature: tuple[int, ...] | None = None
         self._record: Record | None = None
         self._unsaved = False
@@ -135,24 +163,44 @@ class RecordFile:
     def load(self) -> Record:
         """The record as it is on disk; an empty one where there is none, or none that can be read."""
         signature = self.signature
-        if self._record is None or (signature != self._signature and not (self._unsaved and signature is None)):
+        if self._record is None or self._is_stale(signature):
             self._record = self._read()
             self._signature = signature
             self._unsaved = False
         return msgspec.structs.replace(self._record)
 
+    async def catch_up(self) -> None:
+        """Have the next `load` not wait for the keyring, which may ask the person for its password."""
+        if not self._keyring:
+            return
+        async with self._catching_up:
+            signature = self.signature
+            if self._record is None or self._is_stale(signature):
+                record = await asyncio.to_thread(self._read)
+                if self._record is None or self._is_stale(signature):  # nothing was saved meanwhile
+                    self._record, self._signature, self._unsaved = record, signature, False
+
+    def check(self) -> None:
+        """Whether secrets can be kept at all: better known before a person signs in than after."""
+        if self._keyring:
+            KeyringEntry(self.path).read()
+
+    def _is_stale(self, signature: tuple[int, ...] | None) -> bool:
+        return signature != self._signature and not (self._unsaved and signature is None)
+
     def _read(self) -> Record:
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            record = msgspec.json.decode(self.path.read_bytes()[:_LARGEST], type=Record)
-            if (record.server, record.url) == (self.server, self.url):
-                return record
+        record = _read(self.path, keyring=self._keyring)
+        if record is not None and (record.server, record.url) == (self.server, self.url):
+            return record
         return Record(server=self.server, url=self.url)
 
     def save(self, record: Record) -> None:
-        """Replace the file in one step, readable by its owner only. Raises OSError; this process then goes on with the
-        record in memory."""
+        """Replace the file in one step, readable by its owner only. Raises OSError or ConfigError; this process then
+        goes on with the record in memory."""
         self._record, self._unsaved = msgspec.structs.replace(record), True
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._keyring:
+            record = self._without_secrets(record)
         draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -167,7 +215,19 @@ class RecordFile:
             raise
         self._signature, self._unsaved = self.signature, False
 
+    def _without_secrets(self, record: Record) -> Record:
+        """As it is written to the file, with its secrets in the keyring."""
+        if record.tokens is None and record.client is None:
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                if msgspec.json.decode(self.path.read_bytes()[:_LARGEST], type=Record).stamp:
+                    KeyringEntry(self.path).delete()
+            return record
+        KeyringEntry(self.path).write(msgspec.json.encode(_Secrets(record.tokens, record.client)).decode())
+        return msgspec.structs.replace(record, tokens=None, client=None, stamp=secrets.token_hex(8))
+
     def delete(self) -> None:
+        if self._keyring:
+            KeyringEntry(self.path).delete()
         self.path.unlink(missing_ok=True)
         self._record = None
 
