@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import struct
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -109,8 +110,8 @@ async def test_a_bomb_is_never_decoded() -> None:
         await Images(8).add("not base64!", "x")
 
 
-@pytest.mark.skipif(HAS_PILLOW, reason="Pillow is installed; without it large images are refused")
-async def test_a_large_image_is_refused_with_what_to_do() -> None:
+async def test_a_large_image_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)  # as if it were not installed
     with pytest.raises(ValueRefused, match=r"toolfold\[images\]"):
         await _added(png(5000, 100))
     assert (await _added(png(1920, 1080))).width == 1920
