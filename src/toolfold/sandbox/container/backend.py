@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import platform
 import socket
 import subprocess
@@ -58,6 +59,8 @@ async def open_container(
         image = await import_runtime(
             engine, await asyncio.to_thread(prepare, data_dir, shared=settings.shared is not None), log
         )
+    if settings.shared is not None and os.geteuid() == 0:
+        settings.shared.chmod(0o777)  # programs are another user than root inside
     lease = await asyncio.to_thread(Lease, data_dir / "containers")
     container = Container(settings, engine, image, data_dir / "containers", lease, packages)
     await container.sweep()
