@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -34,6 +35,7 @@ from toolfold.guards.context import (
     run_deadline,
 )
 from toolfold.guards.events import (
+    SWITCHED_OFF,
     ApprovalRequest,
     CallKind,
     Event,
@@ -44,6 +46,8 @@ from toolfold.guards.events import (
     RunError,
     RunResult,
 )
+from toolfold.guards.watch import Watch
+from toolfold.telemetry.observe import Observer, Observers, SeenSearch
 from toolfold.telemetry.uses import Uses
 
 if TYPE_CHECKING:
@@ -66,9 +70,6 @@ if TYPE_CHECKING:
     from toolfold.upstream.roster import Roster
 
 _log = logging.getLogger("toolfold")
-_SWITCHED_OFF = RunError(
-    code="disabled", message="Programs are switched off here (`enabled = false` in the settings); search still works."
-)
 
 
 class Toolfold:
@@ -90,6 +91,7 @@ class Toolfold:
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
         self.uses = Uses(self.settings.data_dir)
+        self.observers = Observers()
 
     @classmethod
     def open(
@@ -152,6 +154,7 @@ class Toolfold:
     ) -> Answer:
         """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
         check_text(query, "query")
+        begun = time.perf_counter()
         answer = await self.live.search(
             query,
             detail=detail,
@@ -162,7 +165,9 @@ class Toolfold:
             skills=partial(self.skills.entries, caller),
         )
         told, self._untold = self._untold, []
-        return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
+        text = "\n".join(filter(None, [answer.text, *told]))
+        self.observers.tell(Observer.searched, SeenSearch(caller, query, text, time.perf_counter() - begun))
+        return replace(answer, text=text)
 
     async def run(
         self,
@@ -240,7 +245,8 @@ class Toolfold:
 
             owner = shared_session(self.settings.data_dir, run.session, run.caller)
         privacy = await self._chain.privacy_of(*(owner or (run.caller, run.session)))
-        return replace(run, privacy=privacy, session_of=owner)
+        watch = Watch(self.observers) if self.observers else None
+        return replace(run, privacy=privacy, session_of=owner, watch=watch)
 
     @contextlib.contextmanager
     def _running(self) -> Generator[None]:
@@ -261,7 +267,7 @@ class Toolfold:
         from toolfold.review.servers import named_servers
 
         if not self.settings.enabled:
-            return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
+            return RunResult(success=False, error=SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             if self.catalog.missing:
