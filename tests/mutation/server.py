@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,9 @@ def _in_child(job: dict[str, Any]) -> dict[str, Any]:
             os.dup2(log, 2)
             answer.write_text(json.dumps(_map(job) if job["do"] == "map" else _run(job)))
             status = 0
+        except BaseException:
+            traceback.print_exc()
+            raise
         finally:
             sys.stdout.flush()
             os._exit(status)
@@ -158,8 +162,7 @@ def _options(job: dict[str, Any]) -> list[str]:
 def _run(job: dict[str, Any]) -> dict[str, Any]:
     """Whether the chosen tests pass."""
     results = Results(job["tests"])
-    files = list(dict.fromkeys(name.split("::")[0] for name in job["tests"]))
-    status = int(pytest.main(["-x", *_options(job), *files], plugins=[results]))
+    status = int(pytest.main(["-x", *_options(job), *job["files"]], plugins=[results]))
     outcome = {0: "survived", 1: "killed", 2: "killed", 3: "killed"}.get(status, "error")
     return {"status": outcome, "test": results.failed or "at import", "why": results.why}
 
@@ -171,7 +174,7 @@ def _map(job: dict[str, Any]) -> dict[str, Any]:
     coverage = Coverage(data_file=None, source=[str(SOURCE.resolve())], config_file=False, concurrency=["thread"])
     coverage.start()
     results = Results(None, coverage)
-    pytest.main([*_options(job), "--timeout=300", job["file"]], plugins=[results])
+    pytest.main([*_options(job), "--timeout=300", *job["files"]], plugins=[results])
     coverage.stop()
     tests = [name for name in results.seconds if name not in results.bad]
     numbers = {name: number for number, name in enumerate(tests)}

@@ -2,26 +2,73 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+_ENGINE = threading.Lock()
+"""Held by tests of containers, which look at what the engine has, and name containers after process numbers."""
 _COPIED = ("src", "tests", "benchmarks", "docs", "scripts", "pyproject.toml", "constraints.txt")
 _FOLDERS_OF_RUNTIME = ("sandbox/runtime.py", "sandbox/packages.py")
 """Mutants of these may spoil the interpreter that all tests share; it is made anew after each."""
 
 
+class Trees:
+    """A context manager: as many copies as jobs are done at a time."""
+
+    def __init__(self, project: Path, work: Path, count: int) -> None:
+        self._all = [Tree(project, work / f"tree-{number}") for number in range(count)]
+        self._free: queue.SimpleQueue[Tree] = queue.SimpleQueue()
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Trees:
+        for tree in self._all:
+            self._free.put(self._open.enter_context(tree))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._open.close()
+
+    @property
+    def root(self) -> Path:
+        return self._all[0].root
+
+    def each(self, do: Callable[[Tree, _Item], _Answer], items: Iterable[_Item]) -> Iterator[_Answer]:
+        """What `do` returns for each item, as it comes."""
+
+        def one(item: _Item) -> _Answer:
+            tree = self._free.get()
+            try:
+                return do(tree, item)
+            finally:
+                self._free.put(tree)
+
+        pool = ThreadPoolExecutor(len(self._all))
+        try:
+            for future in as_completed([pool.submit(one, item) for item in items]):
+                yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
 class Tree:
     """A context manager. The working tree itself is never changed."""
 
-    def __init__(self, project: Path, work: Path) -> None:
+    def __init__(self, project: Path, root: Path) -> None:
         self._project = project
-        self.root = work / "tree"
+        self.root = root
         self.source = self.root / "src" / "toolfold"
         self._folder = Path()
         self._server: subprocess.Popen[str] | None = None
@@ -64,6 +111,10 @@ class Tree:
 
     def do(self, job: dict[str, Any]) -> dict[str, Any]:
         """A job of `server.py`, and its answer."""
+        with _ENGINE if any("/backends/" in name for name in job["files"]) else contextlib.nullcontext():
+            return self._do(job)
+
+    def _do(self, job: dict[str, Any]) -> dict[str, Any]:
         assert self._server is not None
         assert self._server.stdin is not None
         assert self._server.stdout is not None
