@@ -184,7 +184,8 @@ def test_processes_of_another_pid_namespace_are_left_alone(tmp_path: Path) -> No
     group.mkdir()
     (group / "cgroup.procs").write_text("0\n")
     os.utime(group, (1, 1))
-    code = "import pathlib, sys; from toolfold.sandbox.walls import cgroup; cgroup.find_cgroups(pathlib.Path(sys.argv[1])).sweep()"
+    code = "import pathlib, sys\nfrom toolfold.sandbox.walls.cgroup import find_cgroups\n"
+    code += "find_cgroups(pathlib.Path(sys.argv[1])).sweep()"
     # In a process group of its own: that is what a signal to process 0 would end.
     assert subprocess.run([sys.executable, "-c", code, proc], process_group=0, check=False).returncode == 0
     assert group.exists()
