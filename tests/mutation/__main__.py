@@ -157,9 +157,9 @@ def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: fl
             total = 60 + 5 * sum(test.setup + test.seconds for test in some)
             files = list(dict.fromkeys(test.file for test in some))
             job = {"do": "run", "files": files, "tests": limits, "limit": total}
-            outcome = tree.do(job)
+            outcome = tree.do(job, containers=mutant.is_of_containers)
             if outcome["status"] in ("died", "hung"):
-                outcome = tree.do(job)
+                outcome = tree.do(job, containers=mutant.is_of_containers)
             if outcome["status"] != "survived":
                 break
     finally:

@@ -57,6 +57,10 @@ class Mutant:
     constant: str = ""
     """The module's name that it gives another value."""
 
+    @property
+    def is_of_containers(self) -> bool:
+        return "/container/" in self.file
+
     def apply(self, source: bytes) -> bytes:
         return source[: self.start] + self.text.encode() + source[self.end :]
 

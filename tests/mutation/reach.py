@@ -95,7 +95,7 @@ class Reach:
             setups[name] = max((test.setup for test in tests), default=0.0)
             for number in self._reached(data["reach"], len(tests), mutant, source):
                 test = tests[number]
-                if _IN_CONTAINERS.search(test.name) and "/container/" not in mutant.file:
+                if _IN_CONTAINERS.search(test.name) and not mutant.is_of_containers:
                     continue
                 nearness = (1 + len(words & {*re.split(r"[\W_]+", test.name)})) ** 2
                 nearness *= _KILLERS_QUICKER if test.name in killers else 1
@@ -133,7 +133,8 @@ class Reach:
 
 
 def _mapped(tree: Tree, name: str) -> tuple[str, dict[str, Any], str]:
-    return name, tree.do({"do": "map", "files": [name], "limit": 1800}), tree.log
+    found = tree.do({"do": "map", "files": [name], "limit": 1800}, containers="/backends/" in name)
+    return name, found, tree.log
 
 
 def _tests_in(functions: Iterable[dict[str, list[int]]]) -> set[int]:

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 _PRELOADED = ("mcp.client.session", "mcp.server.lowlevel", "pydantic", "msgspec", "numpy", "hypothesis", "coverage")
+_DIE_WITH_PARENT = 1
 _BECOME_REAPER = 36
 _REAPED_WITHIN = 10.0
 SOURCE = Path("src/toolfold")
@@ -65,7 +66,7 @@ class Results:
 
 def main() -> None:
     os.nice(int(os.environ.get("MUTATE_NICE", "15")))
-    ctypes.CDLL(None).prctl(_BECOME_REAPER, 1)
+    _prctl(_BECOME_REAPER, 1)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _preload()
@@ -73,6 +74,10 @@ def main() -> None:
         job = json.loads(line)
         answer = _in_child(job)
         print(json.dumps(answer), file=answers, flush=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value)
 
 
 def _preload() -> None:
@@ -92,6 +97,7 @@ def _in_child(job: dict[str, Any]) -> dict[str, Any]:
         status = 1
         try:
             os.setsid()
+            _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
             log = os.open(Path(job["folder"]) / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)

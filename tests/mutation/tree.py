@@ -71,7 +71,7 @@ class Tree:
         self.root = root
         self.source = self.root / "src" / "toolfold"
         self._folder = Path()
-        self._server: subprocess.Popen[str] | None = None
+        self._servers: dict[bool, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> Tree:
         shutil.rmtree(self.root, ignore_errors=True)
@@ -87,21 +87,20 @@ class Tree:
         # Short, because sockets are made below it.
         self._folder = Path(tempfile.mkdtemp(prefix="mutate-"))
         self._folder.chmod(0o755)
-        self._start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._server is not None:
-            self._server.kill()
-            self._server.wait()
+        for server in self._servers.values():
+            server.kill()
+            server.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self) -> None:
+    def _started(self, *, apart: bool) -> subprocess.Popen[str]:
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         environment["PYTHONPATH"] = str(self.root / "src")
         environment.setdefault("TOOLFOLD_SHARED", str(self._project.parent / "shared"))
-        self._server = subprocess.Popen(
-            [*_apart(), sys.executable, "-m", "tests.mutation.server"],
+        return subprocess.Popen(
+            [*(_apart() if apart else ()), sys.executable, "-m", "tests.mutation.server"],
             cwd=self.root,
             env=environment,
             stdin=subprocess.PIPE,
@@ -109,18 +108,16 @@ class Tree:
             text=True,
         )
 
-    def do(self, job: dict[str, Any]) -> dict[str, Any]:
-        """A job of `server.py`, and its answer."""
-        with _ENGINE if any("/backends/" in name for name in job["files"]) else contextlib.nullcontext():
-            return self._do(job)
-
-    def _do(self, job: dict[str, Any]) -> dict[str, Any]:
-        assert self._server is not None
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(json.dumps({**job, "folder": str(self._folder)}) + "\n")
-        self._server.stdin.flush()
-        answer = self._server.stdout.readline()
+    def do(self, job: dict[str, Any], *, containers: bool) -> dict[str, Any]:
+        """A job of `server.py`, and its answer. Tests of containers must see processes that the engine started."""
+        with _ENGINE if containers else contextlib.nullcontext():
+            server = self._servers.get(containers) or self._started(apart=not containers)
+            self._servers[containers] = server
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write(json.dumps({**job, "folder": str(self._folder)}) + "\n")
+            server.stdin.flush()
+            answer = server.stdout.readline()
         if not answer:
             raise SystemExit("The process that runs the tests has ended.")
         return json.loads(answer)
