@@ -60,7 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for result in trees.each(attempt, sample):
                 done.append(result)
                 took = f"{result['seconds_taken']:6.1f} s" if "seconds_taken" in result else ""
-                print(f"{len(done)}/{len(sample)} {result['status']:8} {took} {result['where']} {result['kind']}")
+                print(
+                    f"{len(done)}/{len(sample)} {result['status']:8} {took} {result['where']} {result['kind']}",
+                    flush=True,
+                )
         except KeyboardInterrupt:
             print("interrupted; the same command goes on from here")
     done.sort(key=lambda result: result["where"])
