@@ -41,6 +41,7 @@ _IN_CONTAINERS = re.compile(r"/test_container|\[docker|\[podman")
 _RUNS_ELSEWHERE = {
     "upstream/processes/supervisor_process.py": "upstream/processes/supervisor.py",
     "sandbox/monty/worker/": "sandbox/monty/backend.py",
+    "session/scaler.py": "session/images.py",
 }
 """Code that runs in a process of its own, where coverage does not see it, and the code that starts it."""
 
