@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import shlex
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -102,6 +103,7 @@ async def _serve_http(
 ) -> None:
     from toolfold.cli.console import note
     from toolfold.gateway.http import parse_address, serve_http
+    from toolfold.gateway.questions import Questions
     from toolfold.gateway.token import own_token
 
     host, port = parse_address(address)
@@ -110,22 +112,34 @@ async def _serve_http(
         raise ConfigError("A token was given together with --no-token.", hint="Leave one of them out.")
     made = None if given or no_token else own_token(fold.settings.data_dir)
 
-    def started(url: str) -> None:
-        note(f"toolfold listens at {url}")
-        if made is not None:
-            note("Its clients need the token of this data folder. For example:")
-            note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
-
     mode = mode or fold.settings.mode
     programs = {mode, *(caller.mode or mode for caller in fold.settings.callers.values())} != {"direct"}
-    from toolfold.gateway.questions import Questions
-
     questions = Questions()
     async with _local_questions(fold, data, questions) as ask_locally, _dashboard(fold, questions, "http") as door:
+
+        def started(url: str) -> None:
+            note(f"toolfold listens at {url}")
+            if made is not None:
+                note("Its clients need the token of this data folder. For example:")
+                note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
+            if door is None:
+                return
+            # A log is read by others as well, agents among them; a link is for the person at the terminal.
+            link = door.link_at_once() if sys.stderr.isatty() else ""
+            note(f"Dashboard (once): {link}" if link else "Dashboard: run `toolfold dashboard` in a terminal.")
+
         prepared = _prepared(fold, programs, note)
         token = given or made
         await serve_http(
-            fold, host, port, token=token, started=started, mode=mode, ask_locally=ask_locally, prepared=prepared
+            fold,
+            host,
+            port,
+            token=token,
+            started=started,
+            mode=mode,
+            ask_locally=ask_locally,
+            prepared=prepared,
+            dashboard=door,
         )
 
 

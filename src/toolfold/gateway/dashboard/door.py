@@ -44,8 +44,7 @@ class Door:
         self.questions = questions
         self.activity = activity
         self.sign_in = SignIn()
-        self.address: Address | None = None
-        """Set by a gateway that serves HTTP anyway."""
+        self._address: Address | None = None
         self._dashboard: Dashboard | None = None
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
@@ -58,12 +57,23 @@ class Door:
         self.activity.close()
         await self._stack.aclose()
 
+    def serve_at(self, url: str, port: int, hosts: Collection[str], *, own_only: bool) -> None:
+        """The gateway serves HTTP anyway, and the dashboard with it."""
+        self._address = Address(url, port, hosts, own_only)
+
     async def make_link(self) -> str:
         """A link that signs its user in, once. Starts a listener on loopback where the gateway has none."""
         async with self._opening:
-            if self.address is None:
-                self.address = await self._listen()
-        return f"{self.address.url}/dashboard/sign-in/{self.sign_in.make_link()}"
+            if self._address is None:
+                self._address = await self._listen()
+        return self._link(self._address)
+
+    def link_at_once(self) -> str:
+        """The same, or nothing where a listener must be started first."""
+        return self._link(self._address) if self._address is not None else ""
+
+    def _link(self, address: Address) -> str:
+        return f"{address.url}/dashboard/sign-in/{self.sign_in.make_link()}"
 
     async def _listen(self) -> Address:
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.dashboard.app")
@@ -80,6 +90,6 @@ class Door:
             await asyncio.to_thread(importlib.import_module, "toolfold.gateway.dashboard.app")
             from toolfold.gateway.dashboard.app import Dashboard
 
-            assert self.address is not None
-            self._dashboard = self._dashboard or Dashboard(self, self.address)
+            assert self._address is not None
+            self._dashboard = self._dashboard or Dashboard(self, self._address)
         await self._dashboard(scope, receive, send)
