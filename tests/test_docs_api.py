@@ -27,6 +27,7 @@ NOT_FOR_USERS = {
     "ApprovalRequest": {"reply"},
     "Call": {"notes"},
     "RunContext": {"on_event", "asker", "privacy", "notes", "direct", "read_only", "session_of", "answered"}
+    | {"watch", "is_heard", "printed"}
     | {"session_key", "shown_session", "replied"},
     "RunError": {"of"},
     "Settings": {"model_config", "uses_keyring"},
