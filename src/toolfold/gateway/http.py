@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
+    from toolfold.gateway.dashboard.door import Door
     from toolfold.gateway.runs import AskLocally
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -57,10 +58,12 @@ async def serve_http(
     mode: Mode | None = None,
     ask_locally: AskLocally | None = None,
     prepared: AbstractAsyncContextManager[None] | None = None,
+    dashboard: Door | None = None,
 ) -> None:
     """Serve until cancelled. `started` is called with the address. Off loopback a token is required.
 
     `mode` is for callers of whom the settings do not say another. `ask_locally` is for clients that show no forms.
+    `dashboard` is served as well, off loopback only where the settings say so.
     `prepared` is entered when everything is imported: first questions are answered before that.
     """
     if not token and not is_loopback(host):
@@ -84,11 +87,17 @@ async def serve_http(
     routes = Routes(Callers(fold.settings, token))
     for path in ("/mcp", "/mcp/"):
         routes.add(path, early)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+    if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
+        shown = url if names else f"http://127.0.0.1:{bound}"
+        dashboard.serve_at(shown, bound, hosts, own_only=fold.settings.dashboard != "on")
+        for path in ("/", "/dashboard/*"):
+            routes.add(path, dashboard, who="anyone")
     async with AsyncExitStack() as stack, Connections(routes, sock):
         activity = Activity()
         stack.callback(activity.close)
         stack.callback(fold.observers.add(activity))
-        started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
+        started(f"{url}/mcp")
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.streamable")
         from mcp.server.transport_security import TransportSecuritySettings
 
