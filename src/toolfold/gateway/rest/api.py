@@ -57,7 +57,7 @@ class RestApi:
         self._hosts = frozenset(hosts)
         self._origins = frozenset(origins)
         table = endpoints(views)
-        self._document = document(table)
+        self._document = document(table, run.longest)
         self._routes: list[tuple[list[str], dict[str, _Handle]]] = [
             (["run"], {"POST": self._post_run}),
             (["openapi.json"], {"GET": self._openapi}),

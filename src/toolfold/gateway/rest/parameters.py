@@ -173,7 +173,7 @@ def converted(values: Mapping[str, Any], kind: type[_Query], status: int) -> _Qu
 
 def _value(name: str, text: str, schema: dict[str, Any]) -> Any:
     match schema.get("type"):
-        case "integer" if re.fullmatch(r"-?[0-9]{1,18}", text):
+        case "integer" if re.fullmatch(r"-?[0-9]{1,19}", text):
             return int(text)
         case "number" if re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,3})?", text):
             number = float(text)

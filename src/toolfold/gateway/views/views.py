@@ -11,9 +11,10 @@ import msgspec
 from toolfold import __version__
 from toolfold.catalog.answer import Hit
 from toolfold.catalog.entries import View
+from toolfold.errors import InvalidRequest
 from toolfold.gateway.views import shapes
 from toolfold.gateway.views.audit import audit_page, run_of, runs_page
-from toolfold.gateway.views.viewer import ForbiddenError, NotFoundError, Viewer
+from toolfold.gateway.views.viewer import ForbiddenError, NotFoundError, TooLargeError, Viewer
 from toolfold.skills.skills import SCOPES
 from toolfold.telemetry.activity import ActiveRun, Activity, Before
 from toolfold.upstream.serverlog import without_paths
@@ -171,15 +172,23 @@ class Views:
     async def files(self, viewer: Viewer, name: str, path: str = "", *, caller: str | None = None) -> shapes.Files:
         whose = self._owner_of(viewer, name, caller)
         self._check_private(viewer)
-        listing = await asyncio.to_thread(self._fold.sessions.files(name, caller=whose).ls, path)
+        try:
+            listing = await asyncio.to_thread(self._fold.sessions.files(name, caller=whose).ls, path)
+        except InvalidRequest as error:
+            raise NotFoundError(error.message) from None
         return shapes.Files(path=path, files=listing.files, more=listing.more)
 
     async def file(self, viewer: Viewer, name: str, path: str, *, caller: str | None = None) -> bytes:
-        """The bytes of one file of the workspace."""
+        """The bytes of one file of the workspace; TooLargeError for more than 10 MB."""
         whose = self._owner_of(viewer, name, caller)
         self._check_private(viewer)
         files = self._fold.sessions.files(name, caller=whose)
-        return await asyncio.to_thread(lambda: files.read(path, most=_LONGEST_FILE))
+        try:
+            return await asyncio.to_thread(lambda: files.read(path, most=_LONGEST_FILE))
+        except InvalidRequest as error:
+            if error.hint:  # which only a file that is there has
+                raise TooLargeError(error.message, hint="Use `toolfold files get` on that machine.") from None
+            raise NotFoundError(error.message) from None
 
     def _owner_of(self, viewer: Viewer, name: str, caller: str | None) -> str:
         whose = viewer.one(caller)
