@@ -117,17 +117,13 @@ def _running(schemas: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _one_event(schemas: dict[Any, Any]) -> dict[str, Any]:
-    names = [*NAMES.values(), "error"]
-    data = {"oneOf": [*(schemas[kind] for kind in NAMES), schemas[Failure]]}
-    return {
-        "description": "One event of the stream.",
-        "type": "object",
-        "properties": {
-            "event": {"enum": names},
-            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": data},
-        },
-        "required": ["event", "data"],
-    }
+    def event(name: str, data: Any) -> dict[str, Any]:
+        content = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
+        fields = {"event": {"const": name}, "data": content}
+        return {"type": "object", "properties": fields, "required": ["event", "data"]}
+
+    choices = [event(name, schemas[kind]) for kind, name in NAMES.items()]
+    return {"description": "One event of the stream.", "oneOf": [*choices, event("error", schemas[Failure])]}
 
 
 def _health(summary: str, name: str, schema: Any, failing: Any) -> dict[str, Any]:
