@@ -17,6 +17,7 @@ from toolfold.config.callers import CallerSettings, JwtSettings
 from toolfold.config.clients import locations
 from toolfold.config.edge import Host
 from toolfold.config.logseq import LogseqSettings
+from toolfold.config.metrics import MetricsSettings
 from toolfold.config.oauth import OAuthSettings
 from toolfold.config.policy import ApprovalSettings, ContextSettings, LimitSettings, PolicySettings, ReviewSettings
 from toolfold.config.privacy import PrivacySettings
@@ -39,6 +40,7 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
     ("servers.NAME.", ServerConfig),
     ("servers.NAME.oauth.", OAuthSettings),
     ("audit.", AuditSettings),
+    ("metrics.", MetricsSettings),
     ("callers.NAME.", CallerSettings),
     ("jwt.", JwtSettings),
     ("privacy.", PrivacySettings),

@@ -16,10 +16,12 @@ from toolfold.gateway.callers import CONTEXT_HEADER, Callers, context_values
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
+from toolfold.gateway.metrics import PATH as METRICS
+from toolfold.gateway.metrics import MetricsEndpoint
 from toolfold.gateway.texts import only_reads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -87,7 +89,12 @@ async def serve_http(
         return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
 
     early = EarlyEndpoint(hosts, greet)
-    app = Authenticated(_Routes(early), Callers(fold.settings, token))
+    routes: dict[str, ASGIApp] = dict.fromkeys(_PATHS, early)
+    public: dict[str, ASGIApp] = {}
+    if fold.settings.metrics.enabled:
+        metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
+        (public if metrics.is_open else routes)[METRICS] = metrics
+    app = Authenticated(_Routes(routes), Callers(fold.settings, token), public)
     async with AsyncExitStack() as stack, Connections(app, sock):
         started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.streamable")
@@ -138,16 +145,20 @@ class Authenticated:
     """Refuses every request without the owner's bearer token or that of a configured caller.
 
     `scope["state"]` then says whose it was (`caller` and its `groups`), and in `context` the values that a host
-    application gave with it, in the header `Toolfold-Context`.
+    application gave with it, in the header `Toolfold-Context`. What is at the paths of `public` asks for no token.
     """
 
-    def __init__(self, app: ASGIApp, callers: Callers) -> None:
+    def __init__(self, app: ASGIApp, callers: Callers, public: Mapping[str, ASGIApp] | None = None) -> None:
         self._app = app
         self._callers = callers
+        self._public = public or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             connection = scope["state"].pop("connection")
+            if (public := self._public.get(scope["path"])) is not None:
+                await public(scope, receive, send)
+                return
             caller = await self._callers.of(_header(scope, b"authorization"))
             if caller is None:
                 await _refuse(scope, receive, send)
@@ -188,9 +199,9 @@ async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class _Routes:
-    def __init__(self, mcp: ASGIApp) -> None:
-        self._mcp = mcp
+    def __init__(self, routes: Mapping[str, ASGIApp]) -> None:
+        self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._mcp if scope["path"] in _PATHS else PlainTextResponse("Not Found", 404)
+        app = self._routes.get(scope["path"]) or PlainTextResponse("Not Found", 404)
         await app(scope, receive, send)
