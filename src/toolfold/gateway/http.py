@@ -19,6 +19,7 @@ from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.metrics import PATH as METRICS
 from toolfold.gateway.metrics import MetricsEndpoint
 from toolfold.gateway.texts import only_reads
+from toolfold.gateway.traced import traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,7 +95,7 @@ async def serve_http(
     if fold.settings.metrics.enabled:
         metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
         (public if metrics.is_open else routes)[METRICS] = metrics
-    app = Authenticated(_Routes(routes), Callers(fold.settings, token), public)
+    app = Authenticated(traced(_Routes(routes)), Callers(fold.settings, token), public)
     async with AsyncExitStack() as stack, Connections(app, sock):
         started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.streamable")
