@@ -14,8 +14,11 @@ from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
+from toolfold.gateway.metrics import PATH as METRICS
+from toolfold.gateway.metrics import MetricsEndpoint
 from toolfold.gateway.routes import Routes
 from toolfold.gateway.texts import only_reads
+from toolfold.gateway.traced import traced
 from toolfold.telemetry.activity import Activity
 
 if TYPE_CHECKING:
@@ -86,7 +89,10 @@ async def serve_http(
     early = EarlyEndpoint(hosts, greet)
     routes = Routes(Callers(fold.settings, token))
     for path in ("/mcp", "/mcp/"):
-        routes.add(path, early)
+        routes.add(path, traced(early))
+    if fold.settings.metrics.enabled:
+        metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
+        routes.add(METRICS, metrics, who="anyone" if metrics.is_open else "caller")
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
         shown = url if names else f"http://127.0.0.1:{bound}"
