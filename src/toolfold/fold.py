@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -34,6 +35,7 @@ from toolfold.guards.context import (
     run_deadline,
 )
 from toolfold.guards.events import (
+    SWITCHED_OFF,
     ApprovalRequest,
     CallKind,
     Event,
@@ -44,13 +46,15 @@ from toolfold.guards.events import (
     RunError,
     RunResult,
 )
+from toolfold.guards.watch import Watch
+from toolfold.telemetry.observe import Observer, Observers, SeenSearch
 from toolfold.telemetry.uses import Uses
 
 if TYPE_CHECKING:
     from toolfold.catalog.entries import Scope
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
-    from toolfold.guards.guard import Guard
+    from toolfold.guards.guard import Guard, Proceed
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.sandbox.protocol import SessionHome
@@ -66,9 +70,6 @@ if TYPE_CHECKING:
     from toolfold.upstream.roster import Roster
 
 _log = logging.getLogger("toolfold")
-_SWITCHED_OFF = RunError(
-    code="disabled", message="Programs are switched off here (`enabled = false` in the settings); search still works."
-)
 
 
 class Toolfold:
@@ -90,6 +91,7 @@ class Toolfold:
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
         self.uses = Uses(self.settings.data_dir)
+        self.observers = Observers()
 
     @classmethod
     def open(
@@ -115,12 +117,8 @@ class Toolfold:
         if self.loaded.data_problem:
             _log.warning(self.loaded.data_problem)
         data = self.settings.data_dir
-        fleet = Fleet(
-            self.settings.servers,
-            log_dir=data / "logs",
-            auth_dir=data / "auth",
-            keyring=self.settings.uses_keyring,
-        )
+        keyring = self.settings.uses_keyring
+        fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth", keyring=keyring)
         self._fleet = await self._stack.enter_async_context(fleet)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
@@ -152,6 +150,7 @@ class Toolfold:
     ) -> Answer:
         """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
         check_text(query, "query")
+        begun = time.perf_counter()
         answer = await self.live.search(
             query,
             detail=detail,
@@ -162,7 +161,9 @@ class Toolfold:
             skills=partial(self.skills.entries, caller),
         )
         told, self._untold = self._untold, []
-        return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
+        text = "\n".join(filter(None, [answer.text, *told]))
+        self.observers.tell(Observer.searched, SeenSearch(caller, query, text, time.perf_counter() - begun))
+        return replace(answer, text=text)
 
     async def run(
         self,
@@ -216,18 +217,20 @@ class Toolfold:
         *,
         kind: CallKind = "tool",
         timeout: float | None = None,
+        send: Proceed | None = None,
         **options: Unpack[RunOptions],
     ) -> ToolResult:
         """Call one tool without a program; by `kind`, read a resource (`name` is its URI) or get a prompt.
 
         `options` are as for `run`. It is a run of its own for the guards. A long result of a tool is cut, and all of it
-        kept in the session's workspace. Raises a ToolfoldError unless the server answered.
+        kept in the session's workspace. Raises a ToolfoldError unless the server answered. `send` does something else
+        with a resource or a prompt, once its server is up and if the guards would let it be read.
         """
         target = f"{server}.{name}" if kind == "tool" else f"{kind}:{server}:{name}"
         run = await self._context(target, call_deadline(self.settings, server, timeout), direct=True, **options)
         with self._running():
             self.catalog.recheck()
-            return await self._direct.recorded(target, run, kind, server, name, dict(arguments or {}))
+            return await self._direct.recorded(target, run, kind, server, name, dict(arguments or {}), send)
 
     async def _context(
         self, code: str, deadline: Deadline, *, direct: bool = False, **options: Unpack[RunOptions]
@@ -240,7 +243,8 @@ class Toolfold:
 
             owner = shared_session(self.settings.data_dir, run.session, run.caller)
         privacy = await self._chain.privacy_of(*(owner or (run.caller, run.session)))
-        return replace(run, privacy=privacy, session_of=owner)
+        watch = Watch(self.observers) if self.observers else None
+        return replace(run, privacy=privacy, session_of=owner, watch=watch)
 
     @contextlib.contextmanager
     def _running(self) -> Generator[None]:
@@ -261,7 +265,7 @@ class Toolfold:
         from toolfold.review.servers import named_servers
 
         if not self.settings.enabled:
-            return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
+            return RunResult(success=False, error=SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             if self.catalog.missing:

@@ -23,6 +23,7 @@ COMMANDS = {
     "doctor": "Check config, servers and sandbox, and say what to do.",
     "savings": "Count what the definitions of your own servers cost, and what Toolfold's do.",
     "auth": "Sign in to remote servers.",
+    "dashboard": "Open the dashboard of a gateway that runs here.",
     "approve": "Answer programs that wait for a person's approval.",
     "trust": "Show what a project's own config files would start, and allow it.",
     "audit": "Read the audit log, and prove that it is whole.",

@@ -23,7 +23,7 @@ import msgspec
 from toolfold.config.settings import Settings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.guards.context import LOCAL_CALLER, RunContext
-from toolfold.guards.events import Output, RunError, RunResult
+from toolfold.guards.events import RunError, RunResult
 from toolfold.sandbox.frames import Done
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.pools import Pools
@@ -341,14 +341,11 @@ class Sessions:
     ) -> tuple[RunResult, Done | None]:
         name = f"{self._run_tag}-{next(self._numbers)}.txt"
 
-        def on_text(text: str) -> None:
-            run.emit(Output(text))
-
         output = OutputRecorder(
             workspace,
             name,
             self._settings.output_chars,
-            on_text if run.on_event else None,
+            run.printed if run.is_heard else None,
             run.privacy.stream() if run.privacy is not None else None,
         )
         images = Images(self._settings.sandbox.images, images_refused(self._settings))
