@@ -109,7 +109,9 @@ def exported_to_programs() -> list[str]:
     for module in ("toolfold", "client", "tool_discovery"):
         tree = ast.parse((GUEST / f"{module}.py").read_text(encoding="utf-8"))
         (value,) = [
-            node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets) == "__all__"
+            node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
         ]
         names += ast.literal_eval(value)
     return sorted(set(names))
