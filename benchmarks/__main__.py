@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toolfold.cli.options import DataDir, Json, run_async
+from toolfold.errors import ToolfoldError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rich.console import Console
 
     from benchmarks.report import Figure
 
@@ -50,6 +53,38 @@ def http(
 
     progress = _progress()
     _print(run_async(lambda: bench.measure(baseline, rounds, progress)), "Over HTTP", json=json)
+
+
+def tokens(
+    catalog: Annotated[
+        Path, typer.Option(help="A folder of real definitions ({server, tools}).", exists=True, file_okay=False)
+    ],
+    sizes: Annotated[str, typer.Option(help="How many tools, separated by commas; `all` is the whole catalog.")] = "",
+    seed: Annotated[int, typer.Option(help="Shuffles the order in which the catalog's tools are added.")] = 2310,
+    plots: Annotated[Path | None, typer.Option(help="A folder for the curve as SVG pictures.")] = None,
+    json: Json = False,
+) -> None:
+    """What the six scenarios cost with direct calls and folded, from one tool to the whole catalog, and the crossover.
+
+    Example: scripts/bench tokens --catalog ../shared/catalogs --plots docs/pictures
+    """
+    from benchmarks import tokens as bench
+    from benchmarks import tokens_report
+
+    chosen = _sizes(sizes) or (*bench.SIZES, sys.maxsize)
+    progress = _progress()
+    curve = run_async(lambda: bench.measure(catalog, chosen, progress, seed=seed))
+    if plots is not None:
+        from benchmarks.plots import write
+
+        for path in write(curve, plots):
+            progress(f"wrote {path}")
+    if json:
+        _write(tokens_report.as_data(curve))
+    else:
+        tokens_report.show(curve, _stdout())
+    if not all(promise.kept for promise in tokens_report.promises(curve)):
+        raise SystemExit(1)
 
 
 def search(shared: Shared, json: Json = False) -> None:
@@ -225,6 +260,29 @@ def soak(
         raise SystemExit(1)
 
 
+def load(
+    users: Annotated[int, typer.Option(min=1, max=500, help="Users at once, each in a session of its own.")] = 50,
+    minutes: Annotated[float, typer.Option(min=0.05, max=120, help="How long they run.")] = 5.0,
+    idle: Annotated[int, typer.Option(min=0, max=1000, help="Sessions that stay open beside them, unused.")] = 300,
+    data: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Many users at once over HTTP: how long their runs take, beside one user alone, what fails, and what is left.
+
+    Example: scripts/bench load --users 50 --minutes 5 --idle 300
+    """
+    from benchmarks import load as bench
+
+    progress = _progress()
+    result = run_async(lambda: bench.measure(_home(data), users, minutes, idle, progress))
+    if json:
+        _write(result.data())
+    else:
+        bench.show(result, _stdout())
+    if not result.clean:
+        raise SystemExit(1)
+
+
 def crowd(rounds: Annotated[int, typer.Option(help="How often each fold is opened.")] = 2, json: Json = False) -> None:
     """What thirty servers that start, fail and hang cost a program that needs none of them.
 
@@ -238,6 +296,16 @@ def crowd(rounds: Annotated[int, typer.Option(help="How often each fold is opene
     _print(figures, "Beside thirty servers", json=json)
 
 
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(sys.maxsize if word.strip() == "all" else int(word) for word in text.split(",") if word.strip())
+    except ValueError:
+        found = (0,)
+    if any(size < 1 for size in found):
+        raise typer.BadParameter(f"expected numbers from 1 on, or `all`, separated by commas: {text!r}")
+    return found
+
+
 def _home(data: Path | None) -> Path:
     from toolfold.config.load import load_here
 
@@ -248,6 +316,22 @@ def _progress() -> Callable[[str], None]:
     from toolfold.cli.console import stderr
 
     return lambda text: stderr().print(f"… {text}", markup=False, highlight=False, style="dim")
+
+
+def _stdout() -> Console:
+    """The terminal; in a file or a pipe a row stays one line."""
+    from toolfold.cli.console import stdout
+
+    console = stdout()
+    if not console.is_terminal:
+        console.width = 110
+    return console
+
+
+def _write(data: Any) -> None:
+    from json import dumps
+
+    sys.stdout.write(dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
 def _print(figures: list[Figure], title: str, *, json: bool) -> None:
@@ -273,6 +357,7 @@ def main() -> None:
     for command in (
         runs,
         http,
+        tokens,
         search,
         retrieval,
         codegen,
@@ -284,10 +369,14 @@ def main() -> None:
         sessions,
         skills,
         crowd,
+        load,
         soak,
     ):
         app.command(command.__name__)(command)
-    app()
+    try:
+        app()
+    except ToolfoldError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
