@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benchmarks.machine import described
+from benchmarks.report import document, show
+from benchmarks.rivals import FASTMCP
 from toolfold.cli.options import DataDir, Json, run_async
 from toolfold.errors import ToolfoldError
 
@@ -35,7 +38,7 @@ def runs(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
 
     progress = _progress()
     figures = run_async(lambda: bench.measure(_home(data), rounds, progress))
-    _print(figures, "Runs and calls", json=json)
+    _print("runs", figures, "Runs and calls", FASTMCP, json=json)
 
 
 def http(
@@ -52,7 +55,7 @@ def http(
     from benchmarks import over_http as bench
 
     progress = _progress()
-    _print(run_async(lambda: bench.measure(baseline, rounds, progress)), "Over HTTP", json=json)
+    _print("http", run_async(lambda: bench.measure(baseline, rounds, progress)), "Over HTTP", json=json)
 
 
 def tokens(
@@ -94,7 +97,7 @@ def search(shared: Shared, json: Json = False) -> None:
     """
     from benchmarks import search_speed
 
-    _print(search_speed.measure(shared, _progress()), "Search", json=json)
+    _print("search", search_speed.measure(shared, _progress()), "Search", FASTMCP, json=json)
 
 
 def retrieval(shared: Shared, data: DataDir = None, json: Json = False) -> None:
@@ -110,15 +113,13 @@ def retrieval(shared: Shared, data: DataDir = None, json: Json = False) -> None:
     scores = bench.measure(shared, fastmcp_python(_home(data)), progress)
     readings = bench.readings(shared, progress)
     if json:
-        from json import dumps
-
         found = {"rankings": [one.data() for one in scores], "answers": [one.data() for one in readings]}
-        sys.stdout.write(dumps(found, indent=2) + "\n")
+        _write(document("retrieval", found, "rs-bpe", "wordllama", FASTMCP))
         return
-    from toolfold.cli.console import stdout
-
-    bench.show(scores, stdout())
-    bench.show_readings(readings, stdout())
+    console = _stdout()
+    bench.show(scores, console)
+    bench.show_readings(readings, console)
+    console.print(described("rs-bpe", "wordllama", FASTMCP), highlight=False)
 
 
 def codegen(shared: Shared, rounds: Rounds = 5, json: Json = False) -> None:
@@ -128,7 +129,7 @@ def codegen(shared: Shared, rounds: Rounds = 5, json: Json = False) -> None:
     """
     from benchmarks import codegen as bench
 
-    _print(bench.measure(shared / "catalogs", rounds, _progress()), "The generated API", json=json)
+    _print("codegen", bench.measure(shared / "catalogs", rounds, _progress()), "The generated API", "rs-bpe", json=json)
 
 
 def sandbox(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
@@ -139,7 +140,7 @@ def sandbox(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> No
     from benchmarks import sandbox as bench
 
     progress = _progress()
-    _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Sandboxes", json=json)
+    _print("sandbox", run_async(lambda: bench.measure(_home(data), rounds, progress)), "Sandboxes", json=json)
 
 
 def loop(
@@ -156,7 +157,7 @@ def loop(
     progress = _progress()
     with TemporaryDirectory(prefix="toolfold-loop-") as folder:
         figures = run_async(lambda: bench.measure(Path(folder), seconds, rounds, progress))
-    _print(figures, "A second session beside a hostile one", json=json)
+    _print("loop", figures, "A second session beside a hostile one", json=json)
 
 
 def privacy(
@@ -174,15 +175,12 @@ def privacy(
     figures = bench.measure(rounds, _progress())
     if json:
         from dataclasses import asdict
-        from json import dumps
 
         kinds = {kind: asdict(score) for kind, score in found.items()}
-        sys.stdout.write(dumps({"kinds": kinds, "figures": [figure.data() for figure in figures]}, indent=2) + "\n")
+        _write(document("privacy", {"kinds": kinds, "figures": [figure.data() for figure in figures]}))
         return
-    from toolfold.cli.console import stdout
-
-    bench.show(found, labelled, alike, stdout(), examples=examples)
-    _print(figures, "Privacy", json=False)
+    bench.show(found, labelled, alike, _stdout(), examples=examples)
+    _print("privacy", figures, "Privacy", json=False)
 
 
 def audit(rounds: Rounds = 11, json: Json = False) -> None:
@@ -195,7 +193,7 @@ def audit(rounds: Rounds = 11, json: Json = False) -> None:
     progress = _progress()
     with TemporaryDirectory(prefix="toolfold-audit-") as folder:
         figures = run_async(lambda: bench.measure(Path(folder), rounds, progress))
-    _print(figures, "Guards, for each call", json=json)
+    _print("audit", figures, "Guards, for each call", json=json)
 
 
 def guards(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
@@ -206,7 +204,7 @@ def guards(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> Non
     from benchmarks import guards as bench
 
     progress = _progress()
-    _print(run_async(lambda: bench.measure(_home(data), rounds, progress)), "Guards, per call", json=json)
+    _print("guards", run_async(lambda: bench.measure(_home(data), rounds, progress)), "Guards, per call", json=json)
 
 
 def sessions(rounds: Rounds = 20, json: Json = False) -> None:
@@ -219,7 +217,7 @@ def sessions(rounds: Rounds = 20, json: Json = False) -> None:
     progress = _progress()
     with TemporaryDirectory(prefix="toolfold-sessions-") as folder:
         figures = run_async(lambda: bench.measure(Path(folder), rounds, progress))
-    _print(figures, "Sessions", json=json)
+    _print("sessions", figures, "Sessions", json=json)
 
 
 def skills(shared: Shared, rounds: Rounds = 30, json: Json = False) -> None:
@@ -233,7 +231,7 @@ def skills(shared: Shared, rounds: Rounds = 30, json: Json = False) -> None:
     with TemporaryDirectory(prefix="toolfold-skills-") as folder:
         figures = run_async(lambda: bench.measure(Path(folder, "fold"), rounds, progress))
         figures += bench.measure_search(shared, Path(folder, "search"), progress)
-    _print(figures, "Skills", json=json)
+    _print("skills", figures, "Skills", json=json)
 
 
 def soak(
@@ -249,13 +247,9 @@ def soak(
     with TemporaryDirectory(prefix="toolfold-soak-") as folder:
         result = run_async(lambda: bench.soak(Path(folder), count, progress))
     if json:
-        from json import dumps
-
-        sys.stdout.write(dumps(result.data(), indent=2) + "\n")
+        _write(result.data())
     else:
-        from toolfold.cli.console import stdout
-
-        bench.show(result, stdout())
+        bench.show(result, _stdout())
     if not result.clean:
         raise SystemExit(1)
 
@@ -293,7 +287,7 @@ def crowd(rounds: Annotated[int, typer.Option(help="How often each fold is opene
     progress = _progress()
     with TemporaryDirectory(prefix="toolfold-crowd-") as folder:
         figures = run_async(lambda: bench.measure(Path(folder), rounds, progress))
-    _print(figures, "Beside thirty servers", json=json)
+    _print("crowd", figures, "Beside thirty servers", json=json)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -334,16 +328,11 @@ def _write(data: Any) -> None:
     sys.stdout.write(dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
-def _print(figures: list[Figure], title: str, *, json: bool) -> None:
+def _print(name: str, figures: list[Figure], title: str, *packages: str, json: bool) -> None:
     if json:
-        from json import dumps
-
-        sys.stdout.write(dumps([figure.data() for figure in figures], indent=2) + "\n")
-        return
-    from benchmarks.report import show
-    from toolfold.cli.console import stdout
-
-    show(figures, title, stdout())
+        _write(document(name, {"figures": [figure.data() for figure in figures]}, *packages))
+    else:
+        show(figures, title, _stdout(), *packages)
 
 
 def main() -> None:

@@ -31,8 +31,9 @@ from benchmarks.left_behind import (
     resident_megabytes,
 )
 from benchmarks.load_users import NEWER, TRIVIAL
-from benchmarks.machine import described, machine, versions
+from benchmarks.machine import described
 from benchmarks.over_http import TOKEN, HttpClient, serving
+from benchmarks.report import document
 from benchmarks.rivals import environment
 from toolfold.demo.fleet import demo_servers
 from toolfold.errors import ToolfoldError
@@ -40,7 +41,7 @@ from toolfold.errors import ToolfoldError
 if TYPE_CHECKING:
     from rich.console import Console
 
-LOCUST = "locust-2.47.0"
+LOCUST = "locust==2.47.0"
 THINKING = 1.0
 """Seconds between the runs of one user."""
 BUDGET = 5.0
@@ -107,10 +108,7 @@ class Load:
         return not self.problems and self.idle_kept == self.idle and not left
 
     def data(self) -> dict[str, Any]:
-        return {
-            "benchmark": "load",
-            "machine": machine(),
-            "versions": versions() | _locust(),
+        found: dict[str, Any] = {
             "users": self.users,
             "thinking_seconds": THINKING,
             "idle_sessions": self.idle,
@@ -126,6 +124,7 @@ class Load:
             "leaks": [leak.data() for leak in self.leaks],
             "clean": self.clean,
         }
+        return document("load", found, LOCUST)
 
 
 def show(load: Load, console: Console) -> None:
@@ -161,19 +160,14 @@ def show(load: Load, console: Console) -> None:
     for leak in load.leaks:
         table.add_row(leak.what, str(leak.before), str(leak.after), str(leak.closed), str(leak.leaked))
     console.print(table)
-    console.print(described(_locust()), highlight=False)
-
-
-def _locust() -> dict[str, str]:
-    name, _, number = LOCUST.partition("-")
-    return {name: number}
+    console.print(described(LOCUST), highlight=False)
 
 
 async def measure(data_dir: Path, users: int, minutes: float, idle: int, progress: _Progress) -> Load:
     """Start a gateway with the demo's servers on loopback, and let the users run. Raises when locust cannot be had."""
     progress("getting locust ready in an environment of its own")
     pins = str(Path(__file__).with_name("locust.txt"))
-    python = await asyncio.to_thread(environment, data_dir, LOCUST, "--no-deps", "-r", pins)
+    python = await asyncio.to_thread(environment, data_dir, LOCUST.replace("==", "-"), "--no-deps", "-r", pins)
     with tempfile.TemporaryDirectory(prefix="toolfold-load-", ignore_cleanup_errors=True) as name:
         home = Path(name)
         async with serving(_serve(home, users + idle)) as (url, gateway):

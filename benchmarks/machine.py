@@ -25,9 +25,16 @@ def machine() -> dict[str, Any]:
 
 
 def versions(*more: str) -> dict[str, str]:
-    """Of Python, of what every benchmark uses and of these packages; what is not installed is left out."""
+    """Of Python, of what every benchmark uses and of these packages; what is not installed is left out.
+
+    A package of another environment is given with its version, as `name==version`.
+    """
     found = {"python": platform.python_version()}
     for package in (*PACKAGES, *more):
+        if "==" in package:
+            name, _, number = package.partition("==")
+            found[name.partition("[")[0]] = number
+            continue
         try:
             found[package] = version(package)
         except PackageNotFoundError:
@@ -35,13 +42,12 @@ def versions(*more: str) -> dict[str, str]:
     return found
 
 
-def described(more: dict[str, str] | None = None) -> str:
-    """Both in one line, for the end of a table. `more` are versions of things that are not Python packages here."""
+def described(*more: str) -> str:
+    """Both in one line, for the end of a table."""
     here = machine()
-    named = versions() | (more or {})
     return (
         f"{here['date']} · {here['cores']} cores ({here['processor']}), {here['memory_gb']} GB, {here['system']} · "
-        + ", ".join(f"{name} {number}" for name, number in named.items())
+        + ", ".join(f"{name} {number}" for name, number in versions(*more).items())
     )
 
 

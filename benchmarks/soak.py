@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.left_behind import GROWTH, Leak, control_groups, descendants, entries, homes, resident_megabytes
+from benchmarks.machine import described
+from benchmarks.report import document
 from toolfold import Toolfold
 from toolfold.errors import ToolfoldError
 
@@ -57,7 +59,8 @@ class Soak:
 
     def data(self) -> dict[str, Any]:
         leaks = [leak.data() for leak in self.leaks]
-        return {"runs": self.runs, "seconds": round(self.seconds, 1), "endings": self.endings, "leaks": leaks}
+        found = {"runs": self.runs, "seconds": round(self.seconds, 1), "endings": self.endings, "leaks": leaks}
+        return document("soak", found)
 
 
 def show(result: Soak, console: Console) -> None:
@@ -72,6 +75,7 @@ def show(result: Soak, console: Console) -> None:
     for leak in result.leaks:
         table.add_row(leak.what, str(leak.before), str(leak.after), str(leak.closed), str(leak.leaked))
     console.print(table)
+    console.print(described(), highlight=False)
 
 
 async def soak(data_dir: Path, runs: int, progress: Callable[[str], None]) -> Soak:

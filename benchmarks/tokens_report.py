@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.machine import described, machine, versions
+from benchmarks.machine import described
+from benchmarks.report import document
 from benchmarks.tokens import METHOD, Crossover, Curve, Size
 
 if TYPE_CHECKING:
@@ -47,10 +48,7 @@ def promises(curve: Curve) -> list[Promise]:
 
 def as_data(curve: Curve) -> dict[str, Any]:
     """Everything, for `--json`."""
-    return {
-        "benchmark": "tokens",
-        "machine": machine(),
-        "versions": versions(TOKENIZER),
+    found: dict[str, Any] = {
         "method": METHOD,
         "seed": curve.seed,
         "catalog": {"tools": curve.catalog_tools, "tokens": curve.catalog_tokens},
@@ -59,6 +57,7 @@ def as_data(curve: Curve) -> dict[str, Any]:
         "crossovers": [asdict(each) | {"always": each.always} for each in curve.crossovers],
         "promises": [asdict(promise) for promise in promises(curve)],
     }
+    return document("tokens", found, TOKENIZER)
 
 
 def _size(size: Size) -> dict[str, Any]:
@@ -160,4 +159,4 @@ def _remarks(curve: Curve) -> list[str]:
             f" A hundred of them cost {least:,} to {most:,} tokens in a thousand other orders, {median:,} in the median"
             " one (computed)."
         )
-    return [f"The catalog: {catalog}", METHOD, described({"o200k by rs-bpe": versions(TOKENIZER).get(TOKENIZER, "")})]
+    return [f"The catalog: {catalog}", METHOD, described(TOKENIZER)]
