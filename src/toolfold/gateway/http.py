@@ -15,8 +15,11 @@ from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.health import Readiness, alive
+from toolfold.gateway.metrics import PATH as METRICS
+from toolfold.gateway.metrics import MetricsEndpoint
 from toolfold.gateway.routes import Late, Routes
 from toolfold.gateway.texts import only_reads
+from toolfold.gateway.traced import traced
 from toolfold.telemetry.activity import Activity
 
 if TYPE_CHECKING:
@@ -88,12 +91,15 @@ async def serve_http(
     callers = Callers(fold.settings, token)
     routes = Routes(callers)
     for path in ("/mcp", "/mcp/"):
-        routes.add(path, early)
+        routes.add(path, traced(early))
     rest = Late()
-    routes.add("/api/v1/*", rest)
+    routes.add("/api/v1/*", traced(rest))
     routes.add("/healthz", alive, who="anyone")
     readiness = Readiness(fold, callers, programs={usual, *modes.values()} != {"direct"})
     routes.add("/readyz", readiness, who="anyone")
+    if fold.settings.metrics.enabled:
+        metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
+        routes.add(METRICS, metrics, who="anyone" if metrics.is_open else "caller")
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
         shown = url if names else f"http://127.0.0.1:{bound}"
