@@ -197,7 +197,9 @@ async def test_the_owner_sees_what_all_callers_do(gateway: Gateway) -> None:
     assert {record["type"] for record in records} == {"call", "tool"}
     assert {"web", "ci"} <= {record.get("caller") for record in records}
     stats = await gateway.read("/stats")
-    assert stats["counts"]["runs"] > (await gateway.read("/stats", "web"))["counts"]["runs"] > 0
+    assert stats["gateway"]["runs"] > (await gateway.read("/stats", "web"))["gateway"]["runs"] > 0
+    assert stats["total"]["runs"] == stats["gateway"]["runs"]
+    assert {"web", "ci"} <= {each["caller"] for each in stats["callers"]}
     assert (await gateway.read("/overview"))["servers"] == {"listed": 2}
 
 

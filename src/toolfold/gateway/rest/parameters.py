@@ -76,6 +76,16 @@ class CallerQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     caller: Caller | None = None
 
 
+class StatsQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    caller: Caller | None = None
+    since: (
+        Annotated[
+            str, Meta(description="A day of UTC, such as `2026-11-16`.", pattern="^20[0-9]{2}-[0-9]{2}-[0-9]{2}$")
+        ]
+        | None
+    ) = None
+
+
 class FilesQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     path: Annotated[str, Meta(description="A folder of the workspace; empty: all of it.", max_length=4000)] = ""
     caller: Caller | None = None
