@@ -427,10 +427,32 @@ async def test_a_gateway_that_cannot_run_programs_is_not_ready(runtime_dir: Path
         assert (audit["enabled"], audit["records"]) == (False, [])
 
 
-async def test_too_many_runs_are_refused(runtime_dir: Path) -> None:
-    async with serving(runtime_dir, run_limit=1, run_queue=0) as gateway:
+async def test_too_many_runs_are_refused_and_nobody_is_asked_where_nobody_is_there(runtime_dir: Path) -> None:
+    async with serving(runtime_dir, run_limit=1, run_queue=0, approval={"without_form": "deny"}) as gateway:
         async with streaming(gateway, ENDLESS) as events:
             await anext(aiter(events))
             async with gateway.client() as client:
                 refused = await client.post("/api/v1/run", json={"code": "1"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "limit")
+        async with asyncio.timeout(20):
+            while (await gateway.read("/overview"))["running"]:
+                await asyncio.sleep(0.02)
+        denied = await gateway.run(NOTE)
+        assert "no way to ask one here" in denied["error"]["text"]
+        assert gateway.person.asked.empty()
+
+
+async def test_a_client_may_leave_while_a_person_decides(runtime_dir: Path) -> None:
+    async with serving(runtime_dir, approval={"on_disconnect": "wait"}) as gateway:
+        async with streaming(gateway, NOTE) as events:
+            while (await anext(aiter(events)))[0] != "question":
+                pass
+        for _ in range(3):  # requests that come after the client has left: by then it is noticed
+            assert len((await gateway.read("/overview"))["running"]) == 1
+        gateway.person.answers.put_nowait("once")
+        async with asyncio.timeout(20):
+            while (await gateway.read("/overview"))["running"]:
+                await asyncio.sleep(0.02)
+        [run] = (await gateway.read("/runs"))["runs"]
+        assert (run["ok"], run["error"]) == (True, "")
+        assert len(called(gateway.data)) == 1

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from starlette.types import ASGIApp
+
     from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
     from toolfold.gateway.dashboard.door import Door
@@ -117,10 +119,13 @@ async def serve_http(
         if prepared is not None:
             await stack.enter_async_context(prepared)
         await early.become(await _mcp(fold, stack, usual, modes, ask_locally, hosts if names else None, origins))
-        await asyncio.to_thread(importlib.import_module, "toolfold.gateway.rest.api")
-        from toolfold.gateway.rest.api import make_api
 
-        rest.become(make_api(fold, activity, ask_locally, lambda caller: modes.get(caller, usual), hosts, origins))
+        def make_rest() -> ASGIApp:
+            from toolfold.gateway.rest.api import make_api
+
+            return make_api(fold, activity, ask_locally, lambda caller: modes.get(caller, usual), hosts, origins)
+
+        rest.become(make_rest)
         await asyncio.Event().wait()
 
 

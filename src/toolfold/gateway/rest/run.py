@@ -48,7 +48,8 @@ class RunEndpoint:
     def __init__(self, fold: Toolfold, ask_locally: AskLocally | None, mode_of: Callable[[str], Mode]) -> None:
         """`mode_of`: which tools a caller is offered; where these are not ours, it runs no programs here either."""
         self._fold = fold
-        self._ask_locally = ask_locally
+        # A client of this API shows no form.
+        self._ask_locally = ask_locally if fold.settings.approval.without_form == "page" else None
         self._mode_of = mode_of
         self._waits = fold.settings.approval.on_disconnect == "wait"
         self.longest = fold.settings.sandbox.timeout

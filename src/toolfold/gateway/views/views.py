@@ -45,7 +45,6 @@ class Views:
     def __init__(self, fold: Toolfold, activity: Activity) -> None:
         self._fold = fold
         self.activity = activity
-        self._started = time.time()
 
     # Servers and tools
 
@@ -292,7 +291,7 @@ class Views:
             tools = ledger.by_tool(since=since, caller=whose)
             return shapes.Stats(
                 caller=whose,
-                started=self._started,
+                started=self.activity.started,
                 gateway=self._counts(whose),
                 total=_tokens(ledger.totals(since=since, caller=whose)),
                 days=[
@@ -320,7 +319,7 @@ class Views:
         whose = viewer.only(None)
         return shapes.Overview(
             version=__version__,
-            started=self._started,
+            started=self.activity.started,
             counts=self._counts(whose),
             running=[run_shape(run) for run in self.activity.running(caller=whose)],
             servers=states,
