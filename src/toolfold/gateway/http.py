@@ -84,17 +84,11 @@ async def serve_http(
     hosts = [f"{name}:{bound}" for name in names] + names
     usual: Mode = mode or fold.settings.mode
     modes: dict[str, Mode] = {name: each.mode for name, each in fold.settings.callers.items() if each.mode is not None}
-
-    def greet(caller: str) -> Greeting | None:
-        # What other modes offer only the catalog knows.
-        is_plain = modes.get(caller, usual) == "code" and not fold.settings.expose
-        return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
-
-    early = EarlyEndpoint(hosts, greet)
+    early = EarlyEndpoint(hosts, lambda caller: _greeting(fold, modes.get(caller, usual)))
     callers = Callers(fold.settings, token)
     routes = Routes(callers)
-    for path in ("/mcp", "/mcp/"):
-        routes.add(path, traced(early))
+    routes.add("/mcp", traced(early))
+    routes.add("/mcp/", traced(early))
     rest = Late()
     routes.add("/api/v1/*", traced(rest))
     routes.add("/healthz", alive, who="anyone")
@@ -105,10 +99,11 @@ async def serve_http(
         routes.add(METRICS, metrics, who="anyone" if metrics.is_open else "caller")
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
-        shown = url if names else f"http://127.0.0.1:{bound}"
-        dashboard.serve_at(shown, bound, hosts, own_only=fold.settings.dashboard != "on")
-        for path in ("/", "/dashboard/*"):
-            routes.add(path, dashboard, who="anyone")
+        dashboard.serve_at(
+            url if names else f"http://127.0.0.1:{bound}", bound, hosts, own_only=fold.settings.dashboard != "on"
+        )
+        routes.add("/", dashboard, who="anyone")
+        routes.add("/dashboard/*", dashboard, who="anyone")
     async with AsyncExitStack() as stack, Connections(routes, sock):
         activity = stack.enter_context(_activity(fold))
         stack.push_async_callback(readiness.close)
