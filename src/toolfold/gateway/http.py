@@ -79,6 +79,7 @@ async def serve_http(
     names = _allowed_names(host)
     hosts = [f"{name}:{bound}" for name in names] + names
     usual: Mode = mode or fold.settings.mode
+    fold.ledger.mode = usual
     modes: dict[str, Mode] = {name: each.mode for name, each in fold.settings.callers.items() if each.mode is not None}
 
     def greet(caller: str) -> Greeting | None:

@@ -36,6 +36,8 @@ _MOST_WAITING = 8 * 1024 * 1024
 _LONGEST = 1024 * 1024
 """Characters that wait to be counted, in all and of one text; what is over that stays estimated."""
 _SAMPLE = 20_000
+_RESULT_SAMPLE = 1_000
+"""Characters of a text by which it is estimated. Results are many, and mostly of one kind from end to end."""
 _MOST_KEYS = 2_000
 """Sessions and tools that one gateway tells apart in a day."""
 
@@ -283,7 +285,7 @@ class Ledger(LedgerReader, Observer):
             for key in text.keys:
                 _add(counted[text.day, key], text.kind, self._tokenizer(_readable(text.text)))
             return
-        about = len(text.text) // 4 if text.kind == "result" else _about(_readable(text.text))
+        about = _about(text.text, _RESULT_SAMPLE if text.kind == "result" else _SAMPLE)
         for key in text.keys:
             _add(counted[text.day, key], f"{text.kind}_est", about)
         if self._can_count:
@@ -379,8 +381,7 @@ def _readable(text: str | memoryview) -> str:
     return whole.decode("utf-8", "replace")
 
 
-def _about(text: str) -> int:
+def _about(text: str | memoryview, sample: int) -> int:
     """An estimate, of a long text by its beginning."""
-    if len(text) <= _SAMPLE:
-        return estimate(text)
-    return estimate(text[:_SAMPLE]) * len(text) // _SAMPLE
+    tokens = estimate(_readable(text[:sample]))
+    return tokens * len(text) // sample if len(text) > sample else tokens
