@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 from toolfold.config.callers import Mode
@@ -349,7 +350,7 @@ class Ledger(LedgerReader, Observer):
             except (OSError, ValueError) as error:
                 _log.info("tokens stay estimated: %s", error)
 
-    @property
+    @cached_property
     def _can_count(self) -> bool:
         return can_count(self._settings.tokenizer)
 
