@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -61,6 +63,14 @@ def moment(text: str) -> float:
         raise ConfigError(
             f"{text!r} is neither a time nor an age.", hint="For example 2026-11-02T08:00, or 2h."
         ) from None
+
+
+def exported_spans(*, quiet: bool = False) -> AbstractContextManager[None]:
+    """Meanwhile spans go where OpenTelemetry's variables say. What keeps them from it is said, unless `quiet`."""
+    from toolfold.cli.console import note
+    from toolfold.telemetry.otel import exported
+
+    return exported(os.environ, lambda text: None if quiet else note(text, "yellow"))
 
 
 def log_to_file(folder: Path) -> None:

@@ -51,7 +51,6 @@ async def serve_stdio(
 
     `greeting` holds what was read, and answered, before this began. `ask_locally` is for clients that show no forms.
     """
-    fold.ledger.mode = mode or fold.settings.mode
     fold.fleet.roots = roots = ClientRoots()
     server = make_server(
         fold, mode=mode, default_session=_own_session(), ask_locally=ask_locally, changes=Changes(fold), roots=roots
