@@ -30,7 +30,7 @@ OWN_TOKENS: dict[Mode, int] = {"code": 155, "hybrid": 181, "direct": 0}
 """o200k tokens of our two tools and the instructions. A test holds these numbers."""
 OTHERS = "(others)"
 """Stands for callers over the limit of what one day tells apart."""
-_PAUSE = 0.5
+_PAUSE = 0.25
 """Seconds for which counts are gathered before they are written."""
 _COUNT_AFTER = 10.0
 """Seconds for which texts are gathered before a process counts them."""
