@@ -156,6 +156,9 @@ class Settings(Model):
     """Who may call over HTTP beside the owner of the gateway, by name."""
     jwt: JwtSettings | None = None
     """The issuer whose JWTs are accepted over HTTP as well."""
+    dashboard: Literal["loopback", "on", "off"] = "loopback"
+    """Who is served the dashboard: on this machine the user who runs the gateway, everyone who can connect and has a
+    link, or nobody."""
     policy: PolicySettings = PolicySettings()
     approval: ApprovalSettings = ApprovalSettings()
     context: ContextSettings = ContextSettings()

@@ -146,6 +146,8 @@ class Caller:
     groups: frozenset[str] = frozenset()
     host: bool = False
     """Whether it is an application that may give context values for its users."""
+    owner: bool = False
+    """Whether it is the gateway's owner, who may see what all callers do."""
 
 
 @dataclass
