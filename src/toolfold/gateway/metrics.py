@@ -53,7 +53,9 @@ class MetricsEndpoint:
         if scope["method"] not in ("GET", "HEAD"):
             return Response(status_code=405, headers={"Allow": "GET, HEAD"})
         state = scope["state"]
-        if not self.is_open and (OWNER if state["owner"] else state["caller"]) not in self._readers:
+        if self.is_open:
+            state["connection"].prove()
+        elif (OWNER if state["owner"] else state["caller"]) not in self._readers:
             return PlainTextResponse("You are not one of `metrics.readers`.", 403)
         # prometheus-client costs 14 MB and 80 ms, which only gateways that are scraped pay for.
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.exposition")
