@@ -15,7 +15,7 @@ from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.health import Readiness, alive
-from toolfold.gateway.metrics import MetricsEndpoint
+from toolfold.gateway.metrics import add_metrics
 from toolfold.gateway.routes import Late, Routes
 from toolfold.gateway.texts import only_reads
 from toolfold.gateway.traced import traced
@@ -96,9 +96,7 @@ async def serve_http(
     routes.add("/healthz", alive, who="anyone")
     readiness = Readiness(fold, callers, programs={usual, *modes.values()} != {"direct"})
     routes.add("/readyz", readiness, who="anyone")
-    if fold.settings.metrics.enabled:
-        metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
-        routes.add("/metrics", metrics, who="anyone" if metrics.is_open else "caller")
+    add_metrics(routes, fold, hosts, loopback=is_loopback(host))
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
         shown = url if names else f"http://127.0.0.1:{bound}"

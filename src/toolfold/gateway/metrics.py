@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from toolfold.config.metrics import ANYONE, OWNER
 from toolfold.errors import ConfigError
 from toolfold.gateway.routes import header, site_refusal
-from toolfold.telemetry.metrics import Counts
+from toolfold.telemetry.metrics import Counts, TokenCounts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from toolfold.fold import Toolfold
+    from toolfold.gateway.routes import Routes
+
+
+def add_metrics(routes: Routes, fold: Toolfold, hosts: Collection[str], *, loopback: bool) -> None:
+    """Serve `/metrics`, unless the settings switch it off. The arguments are as for `MetricsEndpoint`."""
+    if fold.settings.metrics.enabled:
+        metrics = MetricsEndpoint(fold, hosts, loopback=loopback)
+        routes.add("/metrics", metrics, who="anyone" if metrics.is_open else "caller")
 
 
 class MetricsEndpoint:
@@ -42,6 +50,7 @@ class MetricsEndpoint:
         self._counts = Counts(
             settings.callers, settings.servers, lambda server, tool: fold.catalog.shown_tool(server, tool) is not None
         )
+        self._tokens = TokenCounts(fold.ledger)
         fold.observers.add(self._counts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,5 +71,5 @@ class MetricsEndpoint:
         from toolfold.gateway.exposition import exposition
 
         accept = (header(scope, b"accept") or b"").decode("latin-1")
-        text, media_type = await exposition(self._fold, self._counts, accept)
+        text, media_type = await exposition(self._fold, self._counts, self._tokens, accept)
         return Response(text, headers={"Content-Type": media_type, "Cache-Control": "no-store"})
