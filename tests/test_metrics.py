@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,8 +20,10 @@ from toolfold import Question, Toolfold
 from toolfold.errors import ConfigError, ToolfoldError
 from toolfold.gateway.http import serve_http
 from toolfold.guards.events import Reply
-from toolfold.telemetry.metrics import Buckets, Counts
+from toolfold.telemetry.ledger_reader import LedgerReader
+from toolfold.telemetry.metrics import Buckets, Counts, TokenCounts
 from toolfold.telemetry.observe import SeenCall, SeenRun
+from toolfold.telemetry.totals import Totals
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +92,7 @@ async def test_what_happens_in_the_fold_is_counted(runtime_dir: Path) -> None:
             await fold.call("made up", "at all")
         await fold.search("note")
         response = await get(url, TOKENS["prometheus"])
+        ledger = fold.ledger.totals()
         openmetrics = await get(url, TOKENS["prometheus"], accept="application/openmetrics-text; version=1.0.0")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
@@ -118,6 +122,11 @@ async def test_what_happens_in_the_fold_is_counted(runtime_dir: Path) -> None:
         'toolfold_server_up{server="lab"}': 1,
     }
     assert {name: seen.get(name) for name in expected} == expected
+    for way, sums in (("direct", ledger.tokens_direct), ("toolfold", ledger.tokens_sent)):
+        found = [value for name, value in seen.items() if "tokens_total" in name and f'way="{way}"' in name]
+        assert sum(found) == sums > 0
+        assert seen[f'toolfold_cost_dollars_total{{way="{way}"}}'] == pytest.approx(ledger.cost(sums))
+    assert seen["toolfold_tokens_saved"] == ledger.tokens_saved
     for name in (
         "process_resident_memory_bytes",
         "toolfold_sandbox_starts_total",
@@ -197,3 +206,30 @@ def test_buckets_count_what_is_at_most_their_bound() -> None:
     for value in (0.5, 1.0, 1.5, 9.0):
         buckets.add(value)
     assert (buckets.counts, buckets.total) == ([2, 1, 1], 12.0)
+
+
+class FakeLedger(LedgerReader):
+    """A ledger that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.days: dict[str, Totals] = {}
+
+    def by_day(self, *, since: Any = None, caller: str | None = None, session: str | None = None) -> dict[str, Totals]:
+        return {day: totals for day, totals in self.days.items() if day >= str(since)}
+
+
+def test_tokens_are_counted_from_the_start_and_never_fall() -> None:
+    ledger = FakeLedger()
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    ledger.days = {"2020-01-01": Totals(tokens_code=5), today: Totals(tokens_code=10, tokens_results=7)}
+    tokens = TokenCounts(ledger)
+    assert set(tokens.read().values()) == {0}
+    ledger.days[today] = Totals(tokens_code=25, tokens_results=7)
+    assert tokens.read()["toolfold", "code"] == 15
+    ledger.days[today] = Totals(tokens_code=22, tokens_results=9)  # an estimate became exact
+    assert (tokens.read()["toolfold", "code"], tokens.read()["direct", "results"]) == (15, 2)
+    ledger.days["9000-01-01"] = Totals(tokens_code=3)
+    ledger.days["9000-01-02"] = Totals(tokens_code=4)
+    assert tokens.read()["toolfold", "code"] == 22
+    del ledger.days[today]  # is not read again
+    assert tokens.read()["toolfold", "code"] == 22
