@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from tests.asking import config
 from tests.lab import LAB
 from toolfold import Question, Toolfold
 from toolfold.errors import ConfigError, ToolfoldError
+from toolfold.gateway.exposition import exposition
 from toolfold.gateway.http import serve_http
 from toolfold.guards.events import Reply
 from toolfold.telemetry.ledger_reader import LedgerReader
@@ -233,3 +235,24 @@ def test_tokens_are_counted_from_the_start_and_never_fall() -> None:
     assert tokens.read()["toolfold", "code"] == 22
     del ledger.days[today]  # is not read again
     assert tokens.read()["toolfold", "code"] == 22
+
+
+async def test_the_page_lists_every_metric_with_its_labels(runtime_dir: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(toolfold_\w+)` \| (.*?) ?\| .+ \|$", page, flags=re.MULTILINE)
+    listed = {name: {*re.findall(r"`(\w+)`", labels)} for name, labels in rows}
+    counts = Counts([], ["lab"], lambda server, tool: True)
+    run = SeenRun("1", "local", None, "python", "", call_count=2)
+    run.calls = [SeenCall("1", "tool", "lab", name) for name in ("a", "b")]
+    counts.run_started(run)
+    for call in run.calls:
+        counts.call_ended(run, call)
+    counts.run_ended(run)
+    async with Toolfold.open({"servers": {"lab": LAB}}, data_dir=runtime_dir) as fold:
+        text, _ = await exposition(fold, counts, TokenCounts(fold.ledger), "")
+    served: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        if family.name.startswith("toolfold_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            served[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
+    assert listed == served
