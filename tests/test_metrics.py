@@ -61,7 +61,7 @@ async def served(data: Path, **more: Any) -> AsyncGenerator[tuple[Toolfold, str]
 async def get(url: str, token: str | None, **headers: str) -> httpx2.Response:
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         return await client.get(url, headers=headers)
 
 
@@ -153,12 +153,18 @@ async def test_readers_are_the_owner_unless_the_settings_name_others(runtime_dir
         }
         assert (await get(url, None)).status_code == 401
         assert (await get(url, TOKENS["owner"], host="evil.example")).status_code == 421
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
             posted = await client.post(url, headers={"authorization": f"Bearer {TOKENS['owner']}"})
         assert (posted.status_code, posted.headers["allow"]) == (405, "GET, HEAD")
     async with served(runtime_dir, callers=CALLERS, metrics={"readers": ["prometheus"]}) as (_, url):
         assert (await get(url, TOKENS["prometheus"])).status_code == 200
         assert (await get(url, TOKENS["owner"])).status_code == 403
+    scraper = {"prometheus": {**CALLERS["prometheus"], "scraper": True}}
+    async with served(runtime_dir, callers=scraper) as (_, url):
+        assert (await get(url, TOKENS["prometheus"])).status_code == 200
+        assert (await get(url, TOKENS["owner"])).status_code == 200
+        for path in ("/mcp", "/api/v1/runs", "/elsewhere"):
+            assert (await get(url.replace("/metrics", path), TOKENS["prometheus"])).status_code == 403
     async with served(runtime_dir, metrics={"readers": "anyone"}) as (_, url):
         assert (await get(url, None)).status_code == 200
         assert (await get(url, None, host="evil.example")).status_code == 421

@@ -82,7 +82,7 @@ async def prometheus(folder: Path, gateway: str, token: str) -> AsyncGenerator[h
         *command, f"--web.listen-address=127.0.0.1:{port}", "--log.level=error", stderr=subprocess.DEVNULL
     )
     try:
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/api/v1") as client:
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=60) as client:
             yield client
     finally:
         process.terminate()
@@ -121,8 +121,8 @@ async def test_a_real_prometheus_answers_every_query_of_the_dashboard(runtime_di
     token = "the scraper's own"
     settings = config(runtime_dir)
     settings["servers"]["lab"] = LAB
-    settings["callers"] = {"prometheus": {"token_sha256": hashlib.sha256(token.encode()).hexdigest()}}
-    settings["metrics"] = {"readers": ["prometheus"]}
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    settings["callers"] = {"prometheus": {"token_sha256": digest, "scraper": True}}
     file = runtime_dir / "toolfold.json"
     file.write_text(json.dumps(settings))
     command = ["-m", "toolfold", "serve", "--config", str(file), "--data", str(runtime_dir)]
@@ -130,7 +130,7 @@ async def test_a_real_prometheus_answers_every_query_of_the_dashboard(runtime_di
         address = gateway.url.removeprefix("http://").removesuffix("/mcp")
         async with (
             prometheus(runtime_dir, address, token) as client,
-            httpx2.AsyncClient(headers={"authorization": "Bearer the owner's"}) as http,
+            httpx2.AsyncClient(headers={"authorization": "Bearer the owner's"}, timeout=60) as http,
             Client(streamable_http_client(gateway.url, http_client=http), elicitation_callback=approve) as agent,
         ):
             # What is counted between two scrapes gives every series a rate.

@@ -26,7 +26,7 @@ def add_metrics(routes: Routes, fold: Toolfold, hosts: Collection[str], *, loopb
     """Serve `/metrics`, unless the settings switch it off. The arguments are as for `MetricsEndpoint`."""
     if fold.settings.metrics.enabled:
         metrics = MetricsEndpoint(fold, hosts, loopback=loopback)
-        routes.add("/metrics", metrics, who="anyone" if metrics.is_open else "caller")
+        routes.add("/metrics", metrics, who="anyone" if metrics.is_open else "scraper")
 
 
 class MetricsEndpoint:
@@ -43,7 +43,7 @@ class MetricsEndpoint:
         if self.is_open and not loopback:
             raise ConfigError(
                 '`metrics.readers = "anyone"` is for gateways that only this machine can reach.',
-                hint="Name a caller there, and make a token for it with `toolfold token`.",
+                hint="Leave it out, and make a token for Prometheus: `toolfold token new prometheus --scraper`.",
             )
         self._fold = fold
         self._hosts = hosts
@@ -64,7 +64,7 @@ class MetricsEndpoint:
         state = scope["state"]
         if self.is_open:
             state["connection"].prove()
-        elif (OWNER if state["owner"] else state["caller"]) not in self._readers:
+        elif not state["scraper"] and (OWNER if state["owner"] else state["caller"]) not in self._readers:
             return PlainTextResponse("You are not one of `metrics.readers`.", 403)
         # prometheus-client costs 14 MB and 80 ms, which only gateways that are scraped pay for.
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.exposition")
