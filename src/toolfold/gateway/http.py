@@ -15,8 +15,7 @@ from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.health import Readiness, alive
-from toolfold.gateway.metrics import PATH as METRICS
-from toolfold.gateway.metrics import MetricsEndpoint
+from toolfold.gateway.metrics import add_metrics
 from toolfold.gateway.routes import Late, Routes
 from toolfold.gateway.texts import only_reads
 from toolfold.gateway.traced import traced
@@ -92,9 +91,7 @@ async def serve_http(
     used: set[Mode] = {usual, *modes.values()}
     readiness = Readiness(fold, callers, programs=used != {"direct"})
     routes.add("/readyz", readiness, who="anyone")
-    if fold.settings.metrics.enabled:
-        metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
-        routes.add(METRICS, metrics, who="anyone" if metrics.is_open else "caller")
+    add_metrics(routes, fold, hosts, loopback=is_loopback(host))
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
         dashboard.serve_at(

@@ -151,6 +151,8 @@ class Caller:
     """Whether it is an application that may give context values for its users."""
     owner: bool = False
     """Whether it is the gateway's owner, who may see what all callers do."""
+    scraper: bool = False
+    """Whether it may read metrics, and nothing else."""
 
 
 @dataclass
