@@ -265,7 +265,7 @@ class Toolfold:
             self.catalog.recheck()
             if self.catalog.missing:
                 with run.deadline.waiting():
-                    named = named_servers(code, self.catalog.missing)
+                    named = named_servers(code, self.catalog.missing, self.catalog.names)
                     await self.live.listed_for_program(named, run.deadline.patience)
             refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
