@@ -96,6 +96,7 @@ class TestSigningIn:
     async def test_a_second_sign_in_uses_the_same_registration(self, site: Site, tmp_path: Path) -> None:
         first = await sign_in(site, tmp_path)
         second = await sign_in(site, tmp_path)
+        assert {oct(path.stat().st_mode & 0o7777) for path in (tmp_path / "auth").iterdir()} == {"0o600"}
         assert first.client == second.client
         assert first.access_token != second.access_token
         assert site.issuer.count["registrations"] == 1
