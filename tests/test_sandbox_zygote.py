@@ -295,7 +295,7 @@ class TestNothingIsLeft:
 
         with monkeypatch.context() as patch:
             patch.setattr(Cgroups, "create", full)
-            with pytest.raises(SandboxUnavailable, match="limits could not be set: .*No space left on device"):
+            with pytest.raises(SandboxUnavailable, match=r"limits could not be set: .*No space left on device"):
                 await lab.start("unlimited")
         await _until(lambda: _ours() == warm)
         assert _open_files() == descriptors

@@ -270,9 +270,9 @@ def test_without_a_limit_as_many_hits_come_as_fit(alike: Catalog) -> None:
     hits = alike.search("create issue", limit=50).hits
     size = len(hits[0].full) + 1
     tokens = 4 * size // 4
-    for budget, count in ((tokens, 4), (tokens - 1, 3), (2 * tokens, 8), (0, 1)):
+    for budget, fits in ((tokens, 4), (tokens - 1, 3), (2 * tokens, 8), (0, 1)):
         shown, rest = fitting([*hits, *hits], "full", None, budget)
-        assert (len(shown), len(list(rest))) == (count, 100 - count)
+        assert (len(shown), len(list(rest))) == (fits, 100 - fits)
     many = list(hits) * 5
     assert [len(fitting(many, "full", limit)[0]) for limit in (1, 7, 200, 201)] == [1, 7, 200, 200]
     assert len(fitting(many, "full", None, 10**6)[0]) == 200
