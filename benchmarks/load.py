@@ -218,6 +218,8 @@ def _load(
 def _allowed(what: str, before: int) -> int:
     if what.endswith("MB"):
         return int(before * (GROWTH - 1))
+    if what == "threads":
+        return min(32, (os.cpu_count() or 1) + 4)  # asyncio starts threads for blocking work as they are needed
     return 2 * _OF_A_ZYGOTE.get(what, 0)
 
 
@@ -280,7 +282,9 @@ class _Lab:
         return [(name, taken, bad) for name, taken, bad in json.loads(result.read_bytes())]
 
     async def open_idle(self, count: int) -> None:
-        await self._idle(count, lambda number: f"mine = {number}\nprint(mine)")
+        opened = await self._idle(count, lambda number: f"mine = {number}\nprint(mine)")
+        if opened < count:
+            raise ToolfoldError(f"only {opened} of {count} idle sessions could be opened")
 
     async def kept_idle(self, count: int) -> int:
         return await self._idle(count, lambda number: "print(mine)")

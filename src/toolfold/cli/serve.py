@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import shlex
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolfold.cli.options import CatalogDirs, Config, DataDir, open_fold, run_async
+from toolfold.cli.options import CatalogDirs, Config, DataDir, exported_spans, open_fold, run_async
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
     from toolfold.gateway.approval_page import ApprovalPage
+    from toolfold.gateway.dashboard.door import Door
+    from toolfold.gateway.questions import Questions
     from toolfold.gateway.runs import AskLocally
     from toolfold.guards.events import Question, Replied
 
@@ -71,7 +74,9 @@ def serve(
             else:
                 await _serve_http(fold, http, token, chosen, data, no_token=no_token)
 
-    run_async(work)
+    # Clients show what is on stderr as an error, so over stdio nothing is said.
+    with exported_spans(quiet=http is None):
+        run_async(work)
 
 
 async def _serve_stdio(fold: Toolfold, mode: Mode | None, data: Path | None) -> None:
@@ -82,10 +87,16 @@ async def _serve_stdio(fold: Toolfold, mode: Mode | None, data: Path | None) -> 
     greeting = Greeting(read_only=only_reads(fold.settings))
     if mode == "code" and not fold.settings.expose:
         await greeting.while_importing("toolfold.gateway.stdio")
+    from toolfold.gateway.questions import Questions
     from toolfold.gateway.stdio import serve_stdio
 
     programs = mode != "direct"
-    async with _prepared(fold, programs, lambda text: None), _local_questions(fold, data) as ask_locally:
+    questions = Questions()
+    async with (
+        _prepared(fold, programs, lambda text: None),
+        _local_questions(fold, data, questions) as ask_locally,
+        _dashboard(fold, questions, "stdio"),
+    ):
         await serve_stdio(fold, greeting, mode=mode, ask_locally=ask_locally)
 
 
@@ -94,6 +105,7 @@ async def _serve_http(
 ) -> None:
     from toolfold.cli.console import note
     from toolfold.gateway.http import parse_address, serve_http
+    from toolfold.gateway.questions import Questions
     from toolfold.gateway.token import own_token
 
     host, port = parse_address(address)
@@ -102,24 +114,39 @@ async def _serve_http(
         raise ConfigError("A token was given together with --no-token.", hint="Leave one of them out.")
     made = None if given or no_token else own_token(fold.settings.data_dir)
 
-    def started(url: str) -> None:
-        note(f"toolfold listens at {url}")
-        if made is not None:
-            note("Its clients need the token of this data folder. For example:")
-            note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
-
     mode = mode or fold.settings.mode
     programs = {mode, *(caller.mode or mode for caller in fold.settings.callers.values())} != {"direct"}
-    async with _local_questions(fold, data) as ask_locally:
+    questions = Questions()
+    async with _local_questions(fold, data, questions) as ask_locally, _dashboard(fold, questions, "http") as door:
+
+        def started(url: str) -> None:
+            note(f"toolfold listens at {url}")
+            if made is not None:
+                note("Its clients need the token of this data folder. For example:")
+                note(f'claude mcp add --transport http toolfold {url} --header "Authorization: Bearer {made}"')
+            if door is None:
+                return
+            # A log is read by others as well, agents among them; a link is for the person at the terminal.
+            link = door.link_at_once() if sys.stderr.isatty() else ""
+            note(f"Dashboard (once): {link}" if link else "Dashboard: run `toolfold dashboard` in a terminal.")
+
         prepared = _prepared(fold, programs, note)
         token = given or made
         await serve_http(
-            fold, host, port, token=token, started=started, mode=mode, ask_locally=ask_locally, prepared=prepared
+            fold,
+            host,
+            port,
+            token=token,
+            started=started,
+            mode=mode,
+            ask_locally=ask_locally,
+            prepared=prepared,
+            dashboard=door,
         )
 
 
 @asynccontextmanager
-async def _local_questions(fold: Toolfold, data: Path | None) -> AsyncGenerator[AskLocally]:
+async def _local_questions(fold: Toolfold, data: Path | None, questions: Questions) -> AsyncGenerator[AskLocally]:
     """The way to the person at this machine. Nothing of it is imported or started before the first question."""
     page: ApprovalPage | None = None
 
@@ -130,7 +157,7 @@ async def _local_questions(fold: Toolfold, data: Path | None) -> AsyncGenerator[
             from toolfold.gateway.approval_page import ApprovalPage
 
             command = "toolfold approve" if data is None else f"toolfold approve --data {shlex.quote(str(data))}"
-            page = ApprovalPage(fold.settings.data_dir, partial(announce, command))
+            page = ApprovalPage(fold.settings.data_dir, partial(announce, command), questions)
         return await page.ask(question, caller, session)
 
     try:
@@ -138,6 +165,23 @@ async def _local_questions(fold: Toolfold, data: Path | None) -> AsyncGenerator[
     finally:
         if page is not None:
             await page.close()
+
+
+@asynccontextmanager
+async def _dashboard(fold: Toolfold, questions: Questions, kind: str) -> AsyncGenerator[Door | None]:
+    """What `toolfold dashboard` needs to get in, unless the settings say that there is none."""
+    if fold.settings.dashboard == "off":
+        yield None
+        return
+    from toolfold.gateway.control import reachable
+    from toolfold.gateway.dashboard.door import Door
+    from toolfold.telemetry.activity import Activity
+
+    async with (
+        Door(fold, questions, Activity()) as door,
+        reachable(fold.settings.data_dir, kind, len(fold.settings.servers), door.make_link),
+    ):
+        yield door
 
 
 @asynccontextmanager

@@ -6,33 +6,32 @@ import asyncio
 import importlib
 import ipaddress
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from starlette.responses import JSONResponse, PlainTextResponse
-
-from toolfold.errors import ConfigError, InvalidRequest
-from toolfold.gateway.callers import CONTEXT_HEADER, Callers, context_values
+from toolfold.errors import ConfigError
+from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
+from toolfold.gateway.health import Readiness, alive
+from toolfold.gateway.metrics import PATH as METRICS
+from toolfold.gateway.metrics import MetricsEndpoint
+from toolfold.gateway.routes import Late, Routes
 from toolfold.gateway.texts import only_reads
+from toolfold.gateway.traced import traced
+from toolfold.telemetry.activity import Activity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from contextlib import AbstractAsyncContextManager
-
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
+    from toolfold.gateway.dashboard.door import Door
     from toolfold.gateway.runs import AskLocally
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-_PATHS = ("/mcp", "/mcp/")
-_REFUSED_BODY = 64 * 1024
-"""Bytes of body that are read from a request without a valid token, so that its sender gets to read the refusal."""
-_REFUSED_TIME = 10.0
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -63,10 +62,12 @@ async def serve_http(
     mode: Mode | None = None,
     ask_locally: AskLocally | None = None,
     prepared: AbstractAsyncContextManager[None] | None = None,
+    dashboard: Door | None = None,
 ) -> None:
     """Serve until cancelled. `started` is called with the address. Off loopback a token is required.
 
     `mode` is for callers of whom the settings do not say another. `ask_locally` is for clients that show no forms.
+    `dashboard` is served as well, off loopback only where the settings say so.
     `prepared` is entered when everything is imported: first questions are answered before that.
     """
     if not token and not is_loopback(host):
@@ -87,9 +88,28 @@ async def serve_http(
         return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
 
     early = EarlyEndpoint(hosts, greet)
-    app = Authenticated(_Routes(early), Callers(fold.settings, token))
-    async with AsyncExitStack() as stack, Connections(app, sock):
-        started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
+    callers = Callers(fold.settings, token)
+    routes = Routes(callers)
+    for path in ("/mcp", "/mcp/"):
+        routes.add(path, traced(early))
+    rest = Late()
+    routes.add("/api/v1/*", traced(rest))
+    routes.add("/healthz", alive, who="anyone")
+    readiness = Readiness(fold, callers, programs={usual, *modes.values()} != {"direct"})
+    routes.add("/readyz", readiness, who="anyone")
+    if fold.settings.metrics.enabled:
+        metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
+        routes.add(METRICS, metrics, who="anyone" if metrics.is_open else "caller")
+    url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+    if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
+        shown = url if names else f"http://127.0.0.1:{bound}"
+        dashboard.serve_at(shown, bound, hosts, own_only=fold.settings.dashboard != "on")
+        for path in ("/", "/dashboard/*"):
+            routes.add(path, dashboard, who="anyone")
+    async with AsyncExitStack() as stack, Connections(routes, sock):
+        activity = stack.enter_context(_activity(fold))
+        stack.push_async_callback(readiness.close)
+        started(f"{url}/mcp")
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.streamable")
         from mcp.server.transport_security import TransportSecuritySettings
 
@@ -108,7 +128,22 @@ async def serve_http(
         state = await stack.enter_async_context(server.lifespan(server))
         by_caller = {name: servers[each] for name, each in modes.items()}
         await early.become(McpEndpoint(server, security, state, by_caller, changes))
+        await asyncio.to_thread(importlib.import_module, "toolfold.gateway.rest.api")
+        from toolfold.gateway.rest.api import make_api
+
+        rest.become(make_api(fold, activity, ask_locally, lambda caller: modes.get(caller, usual), hosts, origins))
         await asyncio.Event().wait()
+
+
+@contextmanager
+def _activity(fold: Toolfold) -> Generator[Activity]:
+    activity = Activity()
+    forget = fold.observers.add(activity)
+    try:
+        yield activity
+    finally:
+        forget()
+        activity.close()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -132,65 +167,3 @@ def _allowed_names(host: str) -> list[str]:
         return []
     own = [] if is_loopback(host) else [f"[{host}]" if ":" in host else host]
     return [*own, *_LOOPBACK_NAMES]
-
-
-class Authenticated:
-    """Refuses every request without the owner's bearer token or that of a configured caller.
-
-    `scope["state"]` then says whose it was (`caller` and its `groups`), and in `context` the values that a host
-    application gave with it, in the header `Toolfold-Context`.
-    """
-
-    def __init__(self, app: ASGIApp, callers: Callers) -> None:
-        self._app = app
-        self._callers = callers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            connection = scope["state"].pop("connection")
-            caller = await self._callers.of(_header(scope, b"authorization"))
-            if caller is None:
-                await _refuse(scope, receive, send)
-                return
-            connection.prove()
-            try:
-                scope["state"] |= {
-                    "caller": caller.name,
-                    "groups": caller.groups,
-                    "context": context_values(_header(scope, CONTEXT_HEADER), caller),
-                }
-            except InvalidRequest as error:
-                await JSONResponse({"error": str(error)}, 403 if not caller.host else 400)(scope, receive, send)
-                return
-            await self._app(scope, receive, send)
-        except asyncio.CancelledError:
-            # Only the end of the gateway cancels a request from outside, and then its connection is closed already.
-            return
-
-
-def _header(scope: Scope, wanted: bytes) -> bytes | None:
-    return next((value for name, value in scope["headers"] if name == wanted), None)
-
-
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    received = 0
-    try:
-        async with asyncio.timeout(_REFUSED_TIME):
-            while received <= _REFUSED_BODY:
-                message = await receive()
-                received += len(message.get("body", b""))
-                if not message.get("more_body", False):
-                    break
-    except TimeoutError:
-        pass
-    headers = {"WWW-Authenticate": "Bearer", "Connection": "close"}
-    await JSONResponse({"error": "a valid bearer token is required"}, 401, headers)(scope, receive, send)
-
-
-class _Routes:
-    def __init__(self, mcp: ASGIApp) -> None:
-        self._mcp = mcp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._mcp if scope["path"] in _PATHS else PlainTextResponse("Not Found", 404)
-        await app(scope, receive, send)

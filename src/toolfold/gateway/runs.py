@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from toolfold.gateway import elicitation
 from toolfold.gateway.progress import Reporter
 from toolfold.guards.context import LOCAL_CALLER
-from toolfold.guards.events import Replied
+from toolfold.guards.events import Progress, Replied
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -44,6 +44,7 @@ _GRACE = 60.0
 """Seconds that a client has left, after its time to answer is over, to fetch what became of the program."""
 _END_TIMEOUT = 5.0
 _CANCELLED = -32800
+_ASKED_HERE = "a person is asked on this machine: in its browser, or in a terminal by `toolfold approve`"
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +52,11 @@ _log = logging.getLogger(__name__)
 def caller(ctx: ServerRequestContext[Any]) -> str:
     """Who asks: what the HTTP side found out about the request; on stdio, the one person at the other end."""
     return _state(ctx, "caller", LOCAL_CALLER)
+
+
+def who_asks(ctx: ServerRequestContext[Any]) -> dict[str, Any]:
+    """The same with what came along about the caller, as the fold takes it."""
+    return {"caller": caller(ctx), "groups": _state(ctx, "groups", ()), "context": _state(ctx, "context", None)}
 
 
 def _state(ctx: ServerRequestContext[Any], name: str, default: Any) -> Any:
@@ -61,7 +67,7 @@ class Runs:
     """The programs of one gateway. Those that wait for their client are kept here, by the state that it brings back."""
 
     def __init__(self, fold: Toolfold, ask_locally: AskLocally | None) -> None:
-        self._ask_locally = ask_locally
+        self._ask_locally = ask_locally if fold.settings.approval.without_form == "page" else None
         self._waits = fold.settings.approval.on_disconnect == "wait"
         self._waiting: dict[str, _ClientRun] = {}
         self.longest_wait = fold.settings.approval.timeout + _GRACE
@@ -141,9 +147,7 @@ class _ClientRun:
         self._task = asyncio.create_task(
             work(
                 session=self._session,
-                caller=self.caller,
-                groups=_state(self._ctx, "groups", ()),
-                context=_state(self._ctx, "context", None),
+                **who_asks(self._ctx),
                 on_event=self._on_event if on_event else None,
                 ask=self._ask if can_ask else None,
             )
@@ -163,6 +167,7 @@ class _ClientRun:
                     return replied
             if self._ask_locally is None:
                 return Replied("no", "elicitation", "the client could not be asked")
+            self._on_event(Progress(_ASKED_HERE))
             return await self._ask_locally(question, self.caller, self._session)
         finally:
             self._asking -= 1

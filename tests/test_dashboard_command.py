@@ -1,0 +1,60 @@
+"""`toolfold dashboard`: from a terminal into the dashboard of a gateway that a client has started."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.test_gateway_approvals_local import on_a_terminal
+from tests.test_gateway_stdio import connected
+from toolfold.gateway.control import FOLDER
+
+pytestmark = pytest.mark.anyio
+
+
+async def asked_for_a_link(data: Path, *more: str) -> str:
+    shown = await asyncio.to_thread(on_a_terminal, ["dashboard", "--no-open", "--data", str(data), *more], {})
+    found = re.search(r"http://127\.0\.0\.1:\d+/dashboard/sign-in/\S+", shown)
+    assert found, shown
+    return found[0]
+
+
+async def test_a_terminal_gets_into_the_dashboard_of_a_stdio_gateway(runtime_dir: Path) -> None:
+    async with connected(runtime_dir) as client:
+        await client.call_tool("search_tools", {"query": "add"})
+        [file] = (runtime_dir / FOLDER).iterdir()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        # One that was killed is cleaned up.
+        stale = socket.socket(socket.AF_UNIX)
+        stale.bind(str(file.parent / "1-dead.sock"))
+        stale.close()
+        link = await asked_for_a_link(runtime_dir)
+        assert [each.name for each in file.parent.iterdir()] == [file.name]
+        async with httpx2.AsyncClient(timeout=20, follow_redirects=True) as http:
+            assert (await http.get(link)).status_code == 200
+            response = await http.post(link, headers={"origin": link.partition("/dashboard")[0]})
+            assert response.status_code == 200
+            assert "<h1>Overview</h1>" in response.text
+        # Without a person at a terminal nothing is printed.
+        command = [sys.executable, "-m", "toolfold", "dashboard", "--no-open", "--data", str(runtime_dir)]
+        ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert "needs a terminal" in ran.stderr
+    assert list((runtime_dir / FOLDER).iterdir()) == []
+
+
+def test_without_a_gateway_it_says_how_to_start_one(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "toolfold", "dashboard", "--data", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert "No gateway runs with this data folder." in ran.stderr
+    assert "toolfold serve --http" in ran.stderr
