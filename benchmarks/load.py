@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -165,6 +166,7 @@ def show(load: Load, console: Console) -> None:
 
 async def measure(data_dir: Path, users: int, minutes: float, idle: int, progress: _Progress) -> Load:
     """Start a gateway with the demo's servers on loopback, and let the users run. Raises when locust cannot be had."""
+    _allow_descriptors(10 * (users + idle) + 1000)
     progress("getting locust ready in an environment of its own")
     pins = str(Path(__file__).with_name("locust.txt"))
     python = await asyncio.to_thread(environment, data_dir, LOCUST.replace("==", "-"), "--no-deps", "-r", pins)
@@ -189,6 +191,13 @@ async def measure(data_dir: Path, users: int, minutes: float, idle: int, progres
             lab.remember()
         closed = await lab.settled()
     return _load(users, idle, kept, seconds, alone, taken, (before, after, closed))
+
+
+def _allow_descriptors(wanted: int) -> None:
+    """What the gateway is started with: a live session takes seven, and by default a process may have 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 
 def _load(
