@@ -13,11 +13,9 @@ from toolfold.errors import ConfigError
 from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
-from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.health import Readiness, alive
 from toolfold.gateway.metrics import add_metrics
 from toolfold.gateway.routes import Late, Routes
-from toolfold.gateway.texts import only_reads
 from toolfold.gateway.traced import traced
 from toolfold.telemetry.activity import Activity
 
@@ -155,6 +153,12 @@ def _activity(fold: Toolfold) -> Generator[Activity]:
     finally:
         forget()
         activity.close()
+
+
+def _greeting(fold: Toolfold, mode: Mode) -> Greeting | None:
+    """What is known before anything is listed. What other modes offer only the catalog knows."""
+    is_plain = mode == "code" and not fold.settings.expose
+    return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
 
 
 def listen(host: str, port: int) -> socket.socket:
