@@ -13,9 +13,11 @@ from toolfold.errors import ConfigError
 from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
+from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.health import Readiness, alive
 from toolfold.gateway.metrics import add_metrics
 from toolfold.gateway.routes import Late, Routes
+from toolfold.gateway.texts import only_reads
 from toolfold.gateway.traced import traced
 from toolfold.telemetry.activity import Activity
 
