@@ -26,6 +26,8 @@ DEFAULT_BUDGET = 1500
 FIRST_LISTING = 6.0
 """Seconds that a list waits for servers that were never listed: some clients give up after ten. The rest is announced
 when it is there."""
+_ESTIMATED = 0.93
+"""How much of the budget is given away: counts are estimates, and exact ones load 60 MB of vocabulary."""
 _Key = tuple[str, str]
 
 
@@ -112,7 +114,7 @@ class Offers:
     def _choose(self, entries: Sequence[Entry]) -> list[Entry]:
         """Those that the settings name, and within the budget the most used ones, of these the smallest first."""
         named = [entry for entry in entries if any(self._is_named(entry, each) for each in self._wanted)]
-        left = self._budget - sum(map(self._cost, named))
+        left = int(self._budget * _ESTIMATED) - sum(map(self._cost, named))
         if left <= 0:
             return named
         uses = self._uses
