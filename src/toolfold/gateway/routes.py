@@ -11,7 +11,7 @@ from toolfold.errors import InvalidRequest
 from toolfold.gateway.callers import CONTEXT_HEADER, Callers, context_values
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -67,23 +67,31 @@ class Routes:
 
 
 class Late:
-    """An application that is imported after the gateway has begun to listen: requests wait for it, within reason."""
+    """An application that is imported and made by the first request to it, which may come before that is possible:
+    requests wait, within reason."""
 
     def __init__(self) -> None:
-        self._app: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
+        self._maker: asyncio.Future[Callable[[], ASGIApp]] = asyncio.get_running_loop().create_future()
+        self._making: asyncio.Task[ASGIApp] | None = None
 
-    def become(self, app: ASGIApp) -> None:
-        self._app.set_result(app)
+    def become(self, make: Callable[[], ASGIApp]) -> None:
+        """From now on it is possible. `make` is called in a thread, once."""
+        self._maker.set_result(make)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app: ASGIApp
+        if self._making is None:
+            self._making = asyncio.create_task(self._make())
         try:
             async with asyncio.timeout(_LATEST):
-                app = await asyncio.shield(self._app)
+                app = await asyncio.shield(self._making)
         except TimeoutError:
-            body = {"error": {"code": "starting", "message": "The gateway is still starting.", "hint": "Try again."}}
+            body = _error("starting", "The gateway is still starting.", "Try again in a few seconds.")
             app = JSONResponse(body, 503, {"Retry-After": "5"})
         await app(scope, receive, send)
+
+    async def _make(self) -> ASGIApp:
+        return await asyncio.to_thread(await self._maker)
 
 
 class Authenticated:
