@@ -270,7 +270,8 @@ class Toolfold:
             refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
-            sessions = (await self._sandbox()).sessions
+            with run.deadline.waiting():
+                sessions = (await self._sandbox()).sessions
             await self._trees.fresh(self._chain.scope(run.caller))
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)

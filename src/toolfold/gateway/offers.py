@@ -106,6 +106,8 @@ class Offers:
         if scope.key not in self._chosen:
             entries = self._fold.catalog.entries_in("tool", scope)
             chosen = entries if self._mode == "direct" else self._choose(entries)
+            if self._mode == "hybrid":
+                self._fold.ledger.offered("hybrid", sum(map(self._cost, chosen)))
             self._chosen[scope.key] = sorted(self._names[entry.server, entry.name] for entry in chosen)
         return self._chosen[scope.key]
 
