@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.report import Figure
+from benchmarks.report import Figure, median_ms
+from benchmarks.runs import UPSTREAM, sdk_client
 from toolfold.catalog.catalog import Catalog
 from toolfold.config.load import load_here
 from toolfold.config.settings import Settings
@@ -81,12 +83,16 @@ async def measure(home: Path, rounds: int, progress: Callable[[str], None]) -> l
     ):
         progress(what)
         figures.append(Figure(what, await _per_call(home, config, rounds), _BUDGET, "0.5 ms", budget=1.0))
+    everything = figures[-1].ours
     for what, names in [*((f"observers: {name}, on top", [name]) for name in OBSERVERS), (_ALL, list(OBSERVERS))]:
         progress(what)
         with TemporaryDirectory(prefix="toolfold-guards-") as folder:
             took = await _observing(Path(folder), names, rounds)
         figures.append(Figure(what, took, _OBSERVERS_BUDGET, "0.2 ms", budget=1.0))
-    return figures
+    progress("a call of a plain SDK client")
+    async with sdk_client(sys.executable, UPSTREAM) as client:
+        plain = await median_ms(lambda: client.call_tool("echo", {"text": "hi"}), rounds * 10)
+    return [*figures, Figure("all guards", everything, plain, "a whole call of a plain SDK client")]
 
 
 async def _observing(home: Path, names: list[str], rounds: int) -> float:
