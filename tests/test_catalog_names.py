@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.catalog.catalog import Catalog
+from toolfold.catalog.resolve import nearest_words
 from toolfold.config.settings import Settings
 from toolfold.definitions import Listing, ToolDefinition
 from toolfold.errors import UnknownTool
@@ -127,3 +128,12 @@ def test_whatever_is_written_is_found_or_refused(written: str) -> None:
         assert catalog.find(written).name
     except UnknownTool as error:
         assert len(str(error)) < 500  # noqa: PT017 - the length is the promise
+
+
+def test_the_words_that_look_most_alike_come_first() -> None:
+    longer = "create_issue_comment_for_every_repository_of_an_organization_and_its_members_at_once_or_one_by_one"
+    assert nearest_words("create_issue_comment", [longer, "create_isue_comment"]) == ["create_isue_comment", longer]
+    assert nearest_words("git", ["digit", "github"]) == ["github", "digit"], "how it begins counts more"
+    assert nearest_words("git", ["slack"]) == []
+    assert nearest_words("a", ["a_d", "a_c", "a_b", "A"], 3) == ["A", "a_b", "a_c"]
+    assert nearest_words("", ["slack"]) == []

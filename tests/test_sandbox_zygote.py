@@ -225,6 +225,18 @@ async def test_a_session_is_told_what_the_end_of_its_zygote_cost(runtime_dir: Pa
 
 
 @pytest.mark.parametrize(
+    ("release", "limited"),
+    [("5.13.19-old", False), ("5.14.0", True), ("5.15-rc1", True), ("6.1.0-18-amd64", True), ("4.19.0", False)],
+)
+async def test_processes_are_counted_by_the_kernel_where_it_counts_those_inside_only(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, release: str, limited: bool
+) -> None:
+    monkeypatch.setattr("platform.release", lambda: release)
+    limit = await value(await lab.start("counted"), "import resource\nresource.getrlimit(resource.RLIMIT_NPROC)[0]")
+    assert (limit == lab.settings.processes + 1) is limited
+
+
+@pytest.mark.parametrize(
     ("status", "killed_by_us", "code", "was_killed"),
     [
         pytest.param(3, False, 3, False, id="it ended by itself"),
