@@ -25,6 +25,7 @@ from toolfold.sandbox.walls.cgroup import Cgroups, find_cgroups
 from toolfold.sandbox.zygote import lineage, process
 from toolfold.sandbox.zygote.cell import ClonedProcess
 from toolfold.sandbox.zygote.process import Clone
+from toolfold.sandbox.zygote.shelf import Shelf
 
 pytestmark = pytest.mark.anyio
 
@@ -222,6 +223,23 @@ async def test_a_session_is_told_what_the_end_of_its_zygote_cost(runtime_dir: Pa
         result = await fold.run("open('workspace/file').read()", session="s")
     assert result.value == "still here"
     assert "kept" in result.notice
+
+
+def test_a_shelf_is_a_folder_and_knows_it_again(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        Shelf.open(tmp_path / "file")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    shelf = Shelf.open(folder)
+    try:
+        assert shelf.is_current()
+        folder.rmdir()
+        assert not shelf.is_current()
+        folder.mkdir()
+        assert not shelf.is_current(), "another folder of that name"
+    finally:
+        shelf.close()
 
 
 @pytest.mark.parametrize(
