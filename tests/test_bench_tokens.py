@@ -66,6 +66,13 @@ def test_the_order_is_the_seeds_and_costs_add_up(folder: Path, tmp_path: Path) -
         Catalog(tmp_path, 1)
 
 
+@pytest.mark.parametrize("content", ["", "[]", '{"server": "a"}', '{"server": "a", "tools": [{"name": "b"}]}'])
+def test_a_file_that_is_no_catalog_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "bad.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"bad\.json is no catalog"):
+        Catalog(tmp_path, 1)
+
+
 def test_the_cost_of_a_conversation_is_every_request() -> None:
     context = Context(100, turns=[30, 50], written=20)
     spent = Cost.of(context)
@@ -108,6 +115,16 @@ def test_a_promise_that_is_not_kept_is_seen() -> None:
     assert data["sizes"][1]["scenarios"][0]["direct"]["requests"] == 2
     assert data["crossovers"][0]["tools"] == 5
     assert data["versions"]["rs-bpe"]
+
+
+def test_the_readme_quotes_what_the_command_printed() -> None:
+    root = PICTURES.parents[1]
+    printed = " ".join((root / "docs" / "benchmarks.md").read_text().split())
+    quoted = " ".join((root / "README.md").read_text().split())
+    hundred, median = re.findall(r"✓ 100 tools: ([\d.]+%) fewer .*? the median scenario ([\d.]+%)", printed)[0]
+    most, other_median = re.findall(r"✓ 2,310 tools: ([\d.]+%) fewer .*? the median scenario ([\d.]+%)", printed)[0]
+    assert f"{hundred} fewer tokens with 100 tools (the median scenario {median})" in quoted
+    assert f"{most} fewer with 2,310 ({other_median})" in quoted
 
 
 @pytest.mark.parametrize("name", [plots.SCENARIOS, plots.TOTAL])

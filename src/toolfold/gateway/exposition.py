@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -16,21 +17,36 @@ from toolfold import __version__
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
     from toolfold.session.start import Statistics
-    from toolfold.telemetry.metrics import Buckets, Counts
+    from toolfold.telemetry.metrics import Buckets, Counts, TokenCounts, TokenUse
+    from toolfold.upstream.health import Health
 
 Labelled = Mapping[tuple[str, ...], float]
 
 
-async def exposition(fold: Toolfold, counts: Counts, accept: str) -> tuple[bytes, str]:
+async def exposition(fold: Toolfold, counts: Counts, tokens: TokenCounts, accept: str) -> tuple[bytes, str]:
     """The text, and its media type, in the form that `accept` asks for."""
     statistics = await fold.statistics()
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    registry.register(
-        _Once([*_runs(counts), *_calls(counts), *_people(counts), *_sandboxes(statistics), *_state(fold)])
-    )
-    encode, media_type = choose_encoder(accept)
-    return encode(registry), media_type
+    health, tools = fold.fleet.health(), len(fold.catalog.tools)
+    counted = counts.copy()
+
+    def written() -> tuple[bytes, str]:
+        used = tokens.read()
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        families = [
+            *_runs(counted),
+            *_calls(counted),
+            *_people(counted),
+            *_tokens(used, fold.settings.token_price, is_estimated=tokens.is_estimated),
+            *_sandboxes(statistics),
+            *_servers(health, tools),
+        ]
+        registry.register(_Once(families))
+        encode, media_type = choose_encoder(accept)
+        return encode(registry), media_type
+
+    # With a thousand tools it is a long text: meanwhile runs go on.
+    return await asyncio.to_thread(written)
 
 
 class _Once(Collector):
@@ -66,6 +82,18 @@ def _calls(counts: Counts) -> Iterator[Metric]:
     yield _counter("call_decisions", "What the policy decided on calls.", _single(counts.decisions), "decision")
 
 
+def _tokens(used: Mapping[TokenUse, int], price: float, *, is_estimated: bool) -> Iterator[Metric]:
+    help_text = "Tokens that models were sent (toolfold), and that the same calls would have cost otherwise (direct)."
+    yield _counter("tokens", help_text, used, "way", "use")
+    ways = {way: sum(number for (each, _), number in used.items() if each == way) for way, _ in used}
+    yield _gauge(
+        "tokens_saved", "Tokens of the direct way less those that were sent.", ways["direct"] - ways["toolfold"]
+    )
+    yield _gauge("tokens_estimated", "Whether some of these numbers are estimates.", is_estimated)
+    costs = {(way,): number * price / 1_000_000 for way, number in ways.items()}
+    yield _counter("cost_dollars", "What these tokens cost, by the setting `token_price`.", costs, "way")
+
+
 def _people(counts: Counts) -> Iterator[Metric]:
     yield _counter("approvals", "Questions to a person, by the reply.", _single(counts.approvals), "reply")
     yield _gauge("approvals_pending", "Questions that wait for a person.", counts.asking)
@@ -73,7 +101,7 @@ def _people(counts: Counts) -> Iterator[Metric]:
 
 
 def _sandboxes(statistics: Statistics) -> Iterator[Metric]:
-    pool, use, zygotes = statistics.pool, statistics.use, statistics.zygotes
+    pool, use = statistics.pool, statistics.use
     states = {("warm",): pool.warm, ("starting",): pool.starting, ("used",): pool.owned - pool.warm}
     yield _gauges("sandboxes", "Sandboxes by state.", states, "state")
     yield _counter("sandbox_starts", "Sandboxes that were started.", {(): pool.started})
@@ -87,20 +115,19 @@ def _sandboxes(statistics: Statistics) -> Iterator[Metric]:
     yield _gauge("sandbox_processes", "Processes in all sandboxes.", use.processes)
     yield _counter("sandbox_cpu_seconds", "Processor time of all sandboxes.", {(): use.cpu})
     yield _gauge("sessions_live", "Sessions that have a sandbox.", statistics.sessions)
-    yield _gauge("zygotes", "Zygotes, from which sandboxes are cloned.", zygotes.live)
-    yield _counter("zygote_starts", "Zygotes that were started.", {(): zygotes.started})
-    yield _gauge("zygote_memory_bytes", "Memory of all zygotes, shared pages counted once.", zygotes.memory)
+    yield _gauge("zygotes", "Zygotes, from which sandboxes are cloned.", statistics.zygotes.processes)
+    yield _counter("zygote_starts", "Zygotes that were started.", {(): statistics.zygotes_started})
+    yield _gauge("zygote_memory_bytes", "Memory of all zygotes, shared pages counted once.", statistics.zygotes.memory)
 
 
-def _state(fold: Toolfold) -> Iterator[Metric]:
-    health = fold.fleet.health()
+def _servers(health: Sequence[Health], tools: int) -> Iterator[Metric]:
     up = {(each.server,): float(each.state == "ready") for each in health}
     yield _gauges("server_up", "Whether the server is connected; one that is not needed is not.", up, "server")
     failing = {(each.server,): float(each.state in ("failed", "backoff")) for each in health}
     yield _gauges("server_failing", "Whether the server's last start failed.", failing, "server")
     restarts = {(each.server,): each.restarts for each in health}
     yield _counter("server_restarts", "Times that the server was started again.", restarts, "server")
-    yield _gauge("catalog_tools", "Tools in the catalog.", len(fold.catalog.tools))
+    yield _gauge("catalog_tools", "Tools in the catalog.", tools)
     yield _gauges("build_info", "Which version this is.", {(__version__,): 1}, "version")
 
 

@@ -15,8 +15,7 @@ from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.health import Readiness, alive
-from toolfold.gateway.metrics import PATH as METRICS
-from toolfold.gateway.metrics import MetricsEndpoint
+from toolfold.gateway.metrics import add_metrics
 from toolfold.gateway.routes import Late, Routes
 from toolfold.gateway.texts import only_reads
 from toolfold.gateway.traced import traced
@@ -94,9 +93,7 @@ async def serve_http(
     routes.add("/healthz", alive, who="anyone")
     readiness = Readiness(fold, callers, programs={usual, *modes.values()} != {"direct"})
     routes.add("/readyz", readiness, who="anyone")
-    if fold.settings.metrics.enabled:
-        metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
-        routes.add(METRICS, metrics, who="anyone" if metrics.is_open else "caller")
+    add_metrics(routes, fold, hosts, loopback=is_loopback(host))
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
         dashboard.serve_at(
@@ -164,6 +161,12 @@ def _activity(fold: Toolfold) -> Generator[Activity]:
     finally:
         forget()
         activity.close()
+
+
+def _greeting(fold: Toolfold, mode: Mode) -> Greeting | None:
+    """What is known before anything is listed. What other modes offer only the catalog knows."""
+    is_plain = mode == "code" and not fold.settings.expose
+    return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
 
 
 def listen(host: str, port: int) -> socket.socket:

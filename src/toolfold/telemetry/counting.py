@@ -24,30 +24,39 @@ _NICENESS = 10
 
 
 class CountingProcess:
-    """Counts one list of texts at a time; from any thread."""
+    """Counts one list of texts after the other; from any thread."""
 
     def __init__(self, tokenizer: str = "") -> None:
         """`tokenizer` is `package.module:function`; o200k without one."""
         self._tokenizer = tokenizer
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
+        self._turn = threading.Lock()
+        """Held by the one that counts."""
         self._lock = threading.Lock()
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text; raises OSError or ValueError where they cannot be counted."""
+        with self._turn:
+            return self._count(texts)
+
+    def _count(self, texts: Sequence[str]) -> list[int]:
         # `-P`: the folder that the gateway was started in may be anybody's project.
         command = [sys.executable, "-P", "-m", __name__, self._tokenizer]
         with self._lock:
             if self._stopped:
-                raise OSError("closed")
-            self._process = process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                raise OSError("the ledger is closed")
+            pipe = subprocess.PIPE
+            self._process = process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
         try:
-            written, _ = process.communicate(msgspec.json.encode(list(texts)), timeout=_TIMEOUT)
+            written, said = process.communicate(msgspec.json.encode(list(texts)), timeout=_TIMEOUT)
         except subprocess.TimeoutExpired as late:
             process.kill()
             process.communicate()
             raise OSError(f"not counted within {_TIMEOUT:g} s") from late
-        counts = msgspec.json.decode(written or b"[]", type=list[int])
+        if process.returncode:
+            raise ValueError(said.decode(errors="replace").strip().rpartition("\n")[2] or "the count was ended")
+        counts = msgspec.json.decode(written, type=list[int])
         if len(counts) != len(texts) or min(counts, default=0) < 0:
             raise ValueError("the tokenizer has not counted all texts")
         return counts
@@ -69,12 +78,12 @@ def can_count(tokenizer: str = "") -> bool:
 
 def main() -> None:
     os.nice(_NICENESS)
-    count_one = load_tokenizer(sys.argv[1]) if sys.argv[1:] and sys.argv[1] else count
     texts = msgspec.json.decode(sys.stdin.buffer.read(), type=list[str])
     try:
+        count_one = load_tokenizer(sys.argv[1]) if sys.argv[1] else count
         counts = [int(count_one(text)) for text in texts]
     except ConfigError as error:
-        sys.exit(str(error))
+        sys.exit(error.message)
     sys.stdout.buffer.write(msgspec.json.encode(counts))
 
 

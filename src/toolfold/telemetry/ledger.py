@@ -7,12 +7,14 @@ and written within a second in a thread, and counted exactly soon after in a pro
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 from toolfold.config.callers import Mode
@@ -28,14 +30,18 @@ OWN_TOKENS: dict[Mode, int] = {"code": 155, "hybrid": 181, "direct": 0}
 """o200k tokens of our two tools and the instructions. A test holds these numbers."""
 OTHERS = "(others)"
 """Stands for callers over the limit of what one day tells apart."""
-_PAUSE = 0.5
+_PAUSE = 0.25
 """Seconds for which counts are gathered before they are written."""
 _COUNT_AFTER = 10.0
 """Seconds for which texts are gathered before a process counts them."""
+_CLOSING_TIMEOUT = 5.0
 _MOST_WAITING = 8 * 1024 * 1024
 _LONGEST = 1024 * 1024
 """Characters that wait to be counted, in all and of one text; what is over that stays estimated."""
 _SAMPLE = 20_000
+_RESULT_SAMPLE = 1_000
+"""Characters of a text by which it is estimated. Results are many, and mostly of one kind from end to end."""
+_DEFINITIONS_SAMPLE = 500_000
 _MOST_KEYS = 2_000
 """Sessions and tools that one gateway tells apart in a day."""
 
@@ -67,13 +73,16 @@ class Definitions(Protocol):
     def servers(self) -> Sequence[_Server]: ...
 
 
+Kind = Literal["code", "output", "search", "result"]
+
+
 class _Text(NamedTuple):
     """A text to count for all of `keys`."""
 
     day: str
     keys: tuple[Key, ...]
-    kind: Literal["code", "output", "search", "result"]
-    text: str | memoryview
+    kind: Kind
+    text: str | bytes
     estimated: int = 0
 
 
@@ -104,8 +113,8 @@ class Ledger(LedgerReader, Observer):
         self._conversations: set[Key] = set()
         self._unclaimed: set[str] = set()
         """Callers whose conversation has begun with a search: whichever session they use next belongs to it."""
-        self._described: dict[str, bool] = {}
-        """Versions of the catalog whose cost is in the files, and whether it is exact."""
+        self._described: set[str] = set()
+        """Versions of the catalog whose cost is in the files."""
         self._lock = threading.Lock()
         """Around what the loop notes and a thread takes."""
         self._noted: dict[tuple[str, Key], Counts] = {}
@@ -117,6 +126,7 @@ class Ledger(LedgerReader, Observer):
         self._waiting_catalogs: dict[str, tuple[int, list[str]]] = {}
         self._size = 0
         """Characters of the texts that are held."""
+        self._has_counted = False
         self._process = CountingProcess(settings.tokenizer)
         self._writing: asyncio.Task[None] | None = None
         self._counting: asyncio.Task[None] | None = None
@@ -147,7 +157,7 @@ class Ledger(LedgerReader, Observer):
                 counts = self._counts(day, each)
                 counts.calls += 1
                 counts.call_errors += not call.ok
-            self._text(_Text(day, keys, "result", call.text), call.text_size)
+            self._text(day, keys, "result", call.text, call.text_size)
         self._write_soon()
 
     def run_ended(self, run: SeenRun) -> None:
@@ -163,8 +173,8 @@ class Ledger(LedgerReader, Observer):
             counts.failed += not run.ok
             counts.rounds += state.rounds
             self._request(counts, key, mode)
-            self._text(_Text(day, (key,), "code", run.code), len(run.code))
-            self._text(_Text(day, (key,), "output", run.text), len(run.text))
+            self._text(day, (key,), "code", run.code)
+            self._text(day, (key,), "output", run.text)
         self._write_soon()
 
     def searched(self, search: SeenSearch) -> None:
@@ -175,7 +185,7 @@ class Ledger(LedgerReader, Observer):
             counts.searches += 1
             self._request(counts, key, self._mode(search.caller))
             for text in (search.query, search.text):
-                self._text(_Text(day, (key,), "search", text), len(text))
+                self._text(day, (key,), "search", text)
         self._write_soon()
 
     def _request(self, counts: Counts, key: Key, mode: Mode) -> None:
@@ -202,16 +212,18 @@ class Ledger(LedgerReader, Observer):
         self._conversations.add(key)
         return not is_claimed
 
-    def _text(self, text: _Text, size: int) -> None:
+    def _text(
+        self, day: str, keys: tuple[Key, ...], kind: Kind, text: str | memoryview, size: int | None = None
+    ) -> None:
         """Keep a text until it is counted, or only estimate it by its size where it is too long or not known."""
-        if not size:
-            return
-        if len(text.text) != size or size > _LONGEST or self._size + size > _MOST_WAITING:
-            for key in text.keys:
-                _add(self._counts(text.day, key), f"{text.kind}_est", size // 4)
-            return
-        self._size += size
-        self._texts.append(text)
+        size = len(text) if size is None else size
+        if len(text) != size or size > _LONGEST or self._size + size > _MOST_WAITING:
+            for key in keys:
+                _add(self._counts(day, key), f"{kind}_est", size // 4)
+        elif size:
+            self._size += size
+            # Copied, since it may be a small part of a large message.
+            self._texts.append(_Text(day, keys, kind, text if isinstance(text, str) else bytes(text)))
 
     def _counts(self, day: str, key: Key) -> Counts:
         counts = self._noted.get((day, key))
@@ -268,28 +280,40 @@ class Ledger(LedgerReader, Observer):
             counted: dict[tuple[str, Key], Counts] = defaultdict(Counts, noted)
             for text in texts:
                 self._estimate(text, counted)
+            self._add(counted)
             try:
                 for version, (tools, instructions) in catalogs.items():
                     self._describe(version, tools, instructions)
             except OSError:
                 with self._lock:
                     self._catalogs = catalogs | self._catalogs
-            self._add(counted)
 
     def _estimate(self, text: _Text, counted: dict[tuple[str, Key], Counts]) -> None:
         """Add what a text costs, exactly if it can be counted here, and let it wait to be counted otherwise."""
-        if self._tokenizer is not None:
-            self._size -= len(text.text)
-            for key in text.keys:
-                _add(counted[text.day, key], text.kind, self._tokenizer(_readable(text.text)))
-            return
-        about = len(text.text) // 4 if text.kind == "result" else _about(_readable(text.text))
+        tokens = self._counted_here([text.text])
+        is_exact = tokens is not None
+        if tokens is None:
+            tokens = _about(text.text, _RESULT_SAMPLE if text.kind == "result" else _SAMPLE)
         for key in text.keys:
-            _add(counted[text.day, key], f"{text.kind}_est", about)
+            _add(counted[text.day, key], text.kind if is_exact else f"{text.kind}_est", tokens)
         if self._can_count:
-            self._waiting.append(text._replace(estimated=about))
+            self._waiting.append(text._replace(estimated=tokens))
         else:
-            self._size -= len(text.text)
+            self._release([text])
+
+    def _counted_here(self, texts: Iterable[str | bytes]) -> int | None:
+        """What the tokenizer that was given says; None where there is none, or it fails."""
+        if self._tokenizer is None:
+            return None
+        try:
+            return sum(int(self._tokenizer(_readable(text))) for text in texts)
+        except Exception as error:
+            _log.warning("the tokenizer failed, so tokens are estimated: %s: %s", type(error).__name__, error)
+            return None
+
+    def _release(self, texts: Iterable[_Text]) -> None:
+        with self._lock:
+            self._size -= sum(len(each.text) for each in texts)
 
     def _describe(self, version: str, tools: Sequence[_Tool], instructions: Iterable[str]) -> None:
         """Estimate what all definitions cost, unless it is known."""
@@ -298,13 +322,13 @@ class Ledger(LedgerReader, Observer):
         if not is_exact:
             definitions: list[Definition] = [(tool.name, tool.description, tool.input_schema) for tool in tools]
             texts = definition_texts(definitions, *instructions)
-            count = self._tokenizer or estimate
-            tokens = sum(map(count, texts))
-            is_exact = self._tokenizer is not None
+            tokens = self._counted_here(texts)
+            is_exact = tokens is not None
+            tokens = _about_all(texts) if tokens is None else tokens
             self._files.add_catalog(Catalogued(version, len(definitions), tokens, is_exact, self._tokenizer_name))
-            if not is_exact and self._can_count:
+            if self._can_count:
                 self._waiting_catalogs[version] = (len(definitions), texts)
-        self._described[version] = is_exact
+        self._described.add(version)
 
     def _add(self, counted: Mapping[tuple[str, Key], Counts]) -> None:
         by_day: dict[str, dict[Key, Counts]] = {}
@@ -325,44 +349,50 @@ class Ledger(LedgerReader, Observer):
         with self._writes:
             waiting, self._waiting = self._waiting, []
             catalogs, self._waiting_catalogs = self._waiting_catalogs, {}
-            self._size -= sum(len(text.text) for text in waiting)
-            if not waiting and not catalogs:
-                return
-            texts = [_readable(text.text) for text in waiting]
-            for _, described in catalogs.values():
-                texts += described
-            try:
-                numbers = iter(self._process.count(texts))
-                counted: dict[tuple[str, Key], Counts] = defaultdict(Counts)
-                for text in waiting:
-                    tokens = next(numbers)
-                    for key in text.keys:
-                        _add(counted[text.day, key], text.kind, tokens)
-                        _add(counted[text.day, key], f"{text.kind}_est", -text.estimated)
-                self._add(counted)
-                for version, (tools, described) in catalogs.items():
-                    tokens = sum(next(numbers) for _ in described)
+        texts = [_readable(text.text) for text in waiting]
+        for _, described in catalogs.values():
+            texts += described
+        try:
+            numbers = iter(self._process.count(texts) if texts else [])
+        except (OSError, ValueError) as error:
+            _log.info("tokens stay estimated: %s", error)
+            return
+        finally:
+            self._release(waiting)
+        counted: dict[tuple[str, Key], Counts] = defaultdict(Counts)
+        for text in waiting:
+            tokens = next(numbers)
+            for key in text.keys:
+                _add(counted[text.day, key], text.kind, tokens)
+                _add(counted[text.day, key], f"{text.kind}_est", -text.estimated)
+        self._has_counted = True
+        with self._writes:
+            self._add(counted)
+            for version, (tools, described) in catalogs.items():
+                tokens = sum(next(numbers) for _ in described)
+                with contextlib.suppress(OSError):
                     self._files.add_catalog(Catalogued(version, tools, tokens, True, self._tokenizer_name))
-                    self._described[version] = True
-            except (OSError, ValueError) as error:
-                _log.info("tokens stay estimated: %s", error)
 
-    @property
+    @cached_property
     def _can_count(self) -> bool:
-        return can_count(self._settings.tokenizer)
+        """Whether a process can count what was estimated here."""
+        return self._tokenizer is None and can_count(self._settings.tokenizer)
 
     @property
     def _tokenizer_name(self) -> str:
         return "own" if self._tokenizer is not None else self._settings.tokenizer
 
     async def close(self) -> None:
-        """Write what was noted, and end. What was not counted by now stays estimated."""
-        self._process.close()
+        """Write what was noted, and end. What a gateway that did not live long has not counted stays estimated."""
         tasks = [task for task in (self._writing, self._counting) if task is not None and not task.done()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        with contextlib.suppress(TimeoutError):
+            if self._has_counted:
+                await asyncio.wait_for(asyncio.to_thread(self.count), _CLOSING_TIMEOUT)
+        self._process.close()
         await asyncio.to_thread(self.write)
 
 
@@ -374,13 +404,19 @@ def _add(counts: Counts, name: str, number: int) -> None:
     setattr(counts, name, getattr(counts, name) + number)
 
 
-def _readable(text: str | memoryview) -> str:
-    whole = text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
+def _readable(text: str | bytes) -> str:
+    whole = text.encode("utf-8", "replace") if isinstance(text, str) else text
     return whole.decode("utf-8", "replace")
 
 
-def _about(text: str) -> int:
+def _about(text: str | bytes, sample: int) -> int:
     """An estimate, of a long text by its beginning."""
-    if len(text) <= _SAMPLE:
-        return estimate(text)
-    return estimate(text[:_SAMPLE]) * len(text) // _SAMPLE
+    tokens = estimate(_readable(text[:sample]))
+    return tokens * len(text) // sample if len(text) > sample else tokens
+
+
+def _about_all(texts: Sequence[str]) -> int:
+    """An estimate of many texts, of very many by some from all over."""
+    chars = sum(map(len, texts))
+    chosen = texts[:: chars // _DEFINITIONS_SAMPLE + 1]
+    return round(sum(map(estimate, chosen)) * chars / max(1, sum(map(len, chosen))))
