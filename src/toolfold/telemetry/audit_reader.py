@@ -211,28 +211,20 @@ class AuditReader:
         return low
 
     def _from(self, seq: int) -> Iterator[tuple[int, Record]]:
-        for found, body in self._connection.execute("SELECT seq, body FROM records WHERE seq >= ? ORDER BY seq", [seq]):
-            with contextlib.suppress(msgspec.MsgspecError, TypeError):
-                yield found, decode(_blob(body))
+        return _decoded(self._connection.execute("SELECT seq, body FROM records WHERE seq >= ? ORDER BY seq", [seq]))
+
+    def run(self, run: str) -> tuple[Run, list[Call]] | None:
+        """One run with its calls, the first one first; of very many, some."""
+        query = "SELECT seq, body FROM records WHERE instr(body, ?) > 0 ORDER BY seq DESC LIMIT ?"
+        rows = self._connection.execute(query, [run.encode("utf-8", "replace"), _LOOKED_AT])
+        found = [item for _, item in _assembled(_decoded(rows)) if isinstance(item, Run | Call) and item.run == run]
+        calls = [item for item in reversed(found) if isinstance(item, Call)]
+        return next(((item, calls) for item in found if isinstance(item, Run)), None)
 
     def _history(self, wanted: Filter, start: int | None) -> Iterator[tuple[int, Run | Call | ToolNoted | None]]:
         """What began with a record below `start`, with its number, the newest first; None for what is not wanted."""
-        ends: dict[str, RunEnded | CallEnded] = {}
-        for seq, record in self.records(newest_first=True, below=None if start is None else start + _ENDS_WITHIN):
-            item: Run | Call | ToolNoted | None = None
-            match record:
-                case RunEnded():
-                    ends[record.run] = record
-                case CallEnded():
-                    ends[record.call] = record
-                case RunStarted():
-                    item = _run(record, ends.pop(record.run, None))
-                case CallStarted():
-                    item = _call(record, ends.pop(record.call, None))
-                case ToolNoted():
-                    item = record
-                case _:
-                    pass
+        records = self.records(newest_first=True, below=None if start is None else start + _ENDS_WITHIN)
+        for seq, item in _assembled(records):
             if start is None or seq < start:
                 yield seq, item if item is not None and wanted.takes(item) else None
 
@@ -260,6 +252,33 @@ class AuditReader:
 def _blob(value: Any) -> bytes:
     """A cell as bytes, whatever was put there."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+
+def _decoded(rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
+    for seq, body in rows:
+        with contextlib.suppress(msgspec.MsgspecError, TypeError):
+            yield seq, decode(_blob(body))
+
+
+def _assembled(records: Iterator[tuple[int, Record]]) -> Iterator[tuple[int, Run | Call | ToolNoted | None]]:
+    """What records tell of, which come the newest first: an item with its first record, None with the others."""
+    ends: dict[str, RunEnded | CallEnded] = {}
+    for seq, record in records:
+        match record:
+            case RunEnded():
+                ends[record.run] = record
+                yield seq, None
+            case CallEnded():
+                ends[record.call] = record
+                yield seq, None
+            case RunStarted():
+                yield seq, _run(record, ends.pop(record.run, None))
+            case CallStarted():
+                yield seq, _call(record, ends.pop(record.call, None))
+            case ToolNoted():
+                yield seq, record
+            case _:
+                yield seq, None
 
 
 def _run(begun: RunStarted, ended: RunEnded | CallEnded | None) -> Run:

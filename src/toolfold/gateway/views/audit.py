@@ -52,17 +52,16 @@ def runs_page(
 def run_of(data_dir: Path, run: str) -> shapes.RunDetail | None:
     try:
         with AuditReader.open(data_dir) as reader:
-            items = [item for _, item in reader.page(Filter(run=run), 10_000).items]
+            found = reader.run(run)
     except AuditUnavailable:
         return None
-    found = next((item for item in items if isinstance(item, Run)), None)
     if found is None:
         return None
-    calls = sorted((item for item in items if isinstance(item, Call)), key=lambda call: call.time)
+    begun, calls = found
     return shapes.RunDetail(
-        **structs.asdict(_run(found)),
-        code=found.code,
-        call_list=[_call(call, found.time) for call in calls[:_MOST_CALLS]],
+        **structs.asdict(_run(begun)),
+        code=begun.code,
+        call_list=[_call(call, begun.time) for call in calls[:_MOST_CALLS]],
         source="audit",
     )
 
