@@ -163,12 +163,6 @@ def _activity(fold: Toolfold) -> Generator[Activity]:
         activity.close()
 
 
-def _greeting(fold: Toolfold, mode: Mode) -> Greeting | None:
-    """What is known before anything is listed. What other modes offer only the catalog knows."""
-    is_plain = mode == "code" and not fold.settings.expose
-    return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
-
-
 def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The loop switches Nagle's algorithm off only where the protocol is named; with it, answers come 40 ms late.
