@@ -16,10 +16,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from toolfold.errors import ToolfoldError
-from toolfold.gateway.dashboard.pages import NotFound, Pages
+from toolfold.gateway.dashboard.pages import Pages
 from toolfold.gateway.dashboard.render import Rendered, render
 from toolfold.gateway.dashboard.sign_in import COOKIE_SECONDS, Person
 from toolfold.gateway.peer import is_own_process
+from toolfold.gateway.views.viewer import NotFoundError
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -60,7 +61,7 @@ class Dashboard:
         try:
             try:
                 response = await self._respond(request, connection)
-            except NotFound as error:
+            except NotFoundError as error:
                 response = _page(render("message.html", title="Not found", text=str(error)), 404)
             except ToolfoldError as error:
                 response = _page(render("message.html", title="This cannot be shown", text=str(error)), 503)
@@ -148,7 +149,7 @@ def _static(name: str) -> Response:
     """One of our files. They are no secret, and their address changes with their content."""
     file = next((each for each in _STATIC.iterdir() if each.name == name and each.suffix in _TYPES), None)
     if file is None:
-        raise NotFound("There is no such file.")
+        raise NotFoundError("There is no such file.")
     headers = {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(file.read_bytes(), 200, headers, _TYPES[file.suffix])
 
