@@ -26,6 +26,12 @@ from toolfold.telemetry.audit_records import (
     decode,
 )
 
+_HIGHEST = 2**63 - 1
+_LOOKED_AT = 50_000
+"""Records that one page looks at."""
+_ENDS_WITHIN = 10_000
+"""Records within which the end of a run or call is looked for, where a page goes on in the middle of the log."""
+
 
 class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One run, from its one or two records. `ok` is None while it is under way, or when it was cut off."""
@@ -105,6 +111,13 @@ class Stored(NamedTuple):
     hash: bytes
 
 
+class Page(NamedTuple):
+    """Some of the history, each with the number of its first record, the newest first. `next` goes on where it ends."""
+
+    items: list[tuple[int, Run | Call | ToolNoted]]
+    next: int | None
+
+
 @dataclass
 class Statistics:
     runs: int = 0
@@ -144,21 +157,69 @@ class AuditReader:
     def head(self) -> Head:
         return newest(self._connection)
 
-    def rows(self, *, newest_first: bool = False) -> Iterator[Stored]:
+    def rows(self, *, newest_first: bool = False, below: int | None = None) -> Iterator[Stored]:
         order = "DESC" if newest_first else "ASC"
-        rows: Iterable[Any] = self._connection.execute(f"SELECT seq, body, hash FROM records ORDER BY seq {order}")  # noqa: S608 - one of two words
+        query = f"SELECT seq, body, hash FROM records WHERE seq < ? ORDER BY seq {order}"  # noqa: S608 - one of two words
+        rows: Iterable[Any] = self._connection.execute(query, [_HIGHEST if below is None else min(below, _HIGHEST)])
         return (Stored(seq, _blob(body), _blob(value)) for seq, body, value in rows)
 
-    def records(self, *, newest_first: bool = False) -> Iterator[tuple[int, Record]]:
-        """Every record that can be read, with its number; `verify` finds the others."""
-        for row in self.rows(newest_first=newest_first):
+    def records(self, *, newest_first: bool = False, below: int | None = None) -> Iterator[tuple[int, Record]]:
+        """Every record that can be read, with its number; `verify` finds the others. `below`: of smaller numbers."""
+        for row in self.rows(newest_first=newest_first, below=below):
             with contextlib.suppress(msgspec.MsgspecError, TypeError):
                 yield row.seq, decode(row.body)
 
     def history(self, wanted: Filter) -> Iterator[Run | Call | ToolNoted]:
         """The runs, calls and changes of tools that are asked for, the newest first."""
+        return (item for _, item in self._history(wanted, None) if item is not None)
+
+    def page(
+        self,
+        wanted: Filter,
+        limit: int,
+        before: int | None = None,
+        kinds: tuple[type[Run | Call | ToolNoted], ...] = (Run, Call, ToolNoted),
+    ) -> Page:
+        """The same of some `kinds`, page by page: `before` is the `next` of the page before.
+
+        It looks at a bounded number of records, so a page may be short. What ended very many records after it began may
+        look as if it had not.
+        """
+        start = before
+        if wanted.until != float("inf"):
+            latest = self._after(wanted.until)
+            start = latest if start is None else min(start, latest)
+        items: list[tuple[int, Run | Call | ToolNoted]] = []
+        for looked, (seq, item) in enumerate(self._history(wanted, start)):
+            if item is not None and isinstance(item, kinds):
+                items.append((seq, item))
+            if len(items) == limit or looked == _LOOKED_AT:
+                return Page(items, seq)
+        return Page(items, None)
+
+    def _after(self, time: float) -> int:
+        """The number of the first record that is later, by bisection: times grow with numbers."""
+        span = "SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) + 1 FROM records"
+        low, high = self._connection.execute(span).fetchone()
+        while low < high:
+            middle = (low + high) // 2
+            found = next(self._from(middle), None)
+            if found is None or found[1].time > time:
+                high = middle
+            else:
+                low = found[0] + 1
+        return low
+
+    def _from(self, seq: int) -> Iterator[tuple[int, Record]]:
+        for found, body in self._connection.execute("SELECT seq, body FROM records WHERE seq >= ? ORDER BY seq", [seq]):
+            with contextlib.suppress(msgspec.MsgspecError, TypeError):
+                yield found, decode(_blob(body))
+
+    def _history(self, wanted: Filter, start: int | None) -> Iterator[tuple[int, Run | Call | ToolNoted | None]]:
+        """What began with a record below `start`, with its number, the newest first; None for what is not wanted."""
         ends: dict[str, RunEnded | CallEnded] = {}
-        for _, record in self.records(newest_first=True):
+        for seq, record in self.records(newest_first=True, below=None if start is None else start + _ENDS_WITHIN):
+            item: Run | Call | ToolNoted | None = None
             match record:
                 case RunEnded():
                     ends[record.run] = record
@@ -166,17 +227,14 @@ class AuditReader:
                     ends[record.call] = record
                 case RunStarted():
                     item = _run(record, ends.pop(record.run, None))
-                    if wanted.takes(item):
-                        yield item
                 case CallStarted():
                     item = _call(record, ends.pop(record.call, None))
-                    if wanted.takes(item):
-                        yield item
                 case ToolNoted():
-                    if wanted.takes(record):
-                        yield record
+                    item = record
                 case _:
                     pass
+            if start is None or seq < start:
+                yield seq, item if item is not None and wanted.takes(item) else None
 
     def statistics(self, wanted: Filter) -> Statistics:
         found = Statistics()
