@@ -21,7 +21,6 @@ from toolfold.gateway.views.viewer import NotFoundError, Viewer
 from toolfold.gateway.views.views import Views
 from toolfold.guards.context import LOCAL_CALLER
 from toolfold.telemetry.audit_reader import Filter
-from toolfold.telemetry.totals import Totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
     from toolfold.gateway.dashboard.door import Door
     from toolfold.gateway.dashboard.sign_in import Person
     from toolfold.gateway.views import shapes
+
+Shown = tuple[str, dict[str, Any]]
+"""A template, and what it shows."""
 
 _DAYS = 30
 _LATEST_RUNS = 8
@@ -51,36 +53,32 @@ class Pages:
         self._views = Views(door.fold, door.activity)
         self._viewer = Viewer(LOCAL_CALLER, owner=True, person=True)
         self._streams = Streams(door)
+        self._pages = {
+            "runs": self._runs,
+            "questions": self._questions,
+            "servers": self._servers,
+            "tools": self._tools,
+            "skills": self._skills,
+            "sessions": self._sessions,
+            "session": self._session,
+            "audit": self._audit,
+        }
 
     async def get(self, parts: list[str], request: Request, person: Person) -> Rendered | Response:
         asked = request.query_params
         match parts:
-            case [""] | ["dashboard"]:
-                shown = await self._overview()
-            case ["dashboard", "runs"]:
-                shown = await self._runs(asked)
             case ["dashboard", "runs", run]:
                 shown = await self._run(run)
-            case ["dashboard", "questions"]:
-                shown = self._open_questions(asked.get("done", ""))
-            case ["dashboard", "servers"]:
-                shown = await self._servers(asked.get("done", ""))
-            case ["dashboard", "tools"]:
-                shown = await self._tools(asked)
-            case ["dashboard", "skills"]:
-                shown = await self._skills(asked)
             case ["dashboard", "skills", name]:
                 shown = await self._skill(name, asked)
-            case ["dashboard", "sessions"]:
-                shown = "sessions", {"sessions": (await self._views.sessions(self._viewer)).sessions}
-            case ["dashboard", "session"]:
-                shown = await self._session(asked)
             case ["dashboard", "file"]:
                 return await self._file(asked)
-            case ["dashboard", "audit"]:
-                shown = await self._audit(asked)
             case ["dashboard", "events"]:
                 return Response(status_code=503) if self._streams.is_full else self._streams.response()
+            case ["" | "dashboard"]:
+                shown = await self._overview(asked)
+            case ["dashboard", page] if page in self._pages:
+                shown = await self._pages[page](asked)
             case _:
                 raise NotFoundError(_NOTHING)
         return self._page(shown, person)
@@ -98,19 +96,21 @@ class Pages:
             case _:
                 raise NotFoundError(_NOTHING)
 
-    def _page(self, shown: tuple[str, dict[str, Any]], person: Person) -> Rendered:
+    def _page(self, shown: Shown, person: Person) -> Rendered:
         name, values = shown
         page = {"run": "runs", "skill": "skills", "session": "sessions"}.get(name, name)
         return render(f"{name}.html", page=page, csrf=person.csrf, waiting=len(self._door.questions), **values)
 
     # Runs
 
-    async def _overview(self) -> tuple[str, dict[str, Any]]:
+    async def _overview(self, asked: Mapping[str, str]) -> Shown:
         seen = await self._views.overview(self._viewer)
         runs = await self._views.runs(self._viewer, limit=_LATEST_RUNS)
         since = datetime.now(UTC).date() - timedelta(days=_DAYS - 1)
-        days = await asyncio.to_thread(self._fold.ledger.by_day, since=since)
-        total = await asyncio.to_thread(self._fold.ledger.totals)
+        ledger = getattr(self._fold, "ledger", None)
+        days = await asyncio.to_thread(ledger.by_day, since=since) if ledger else {}
+        counts = seen.counts
+        total = await asyncio.to_thread(ledger.totals) if ledger else SimpleNamespace(tokens_saved=0, tokens_direct=0, share_saved=0, runs=counts.runs, failed=counts.failed_runs, calls=counts.calls, call_errors=counts.failed_calls, label="")
         return "overview", {
             "seen": seen,
             "total": total,
@@ -121,7 +121,7 @@ class Pages:
             "up": (time.time() - self._door.since) * 1000,
         }
 
-    async def _runs(self, asked: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    async def _runs(self, asked: Mapping[str, str]) -> Shown:
         wanted = _asked(asked, "caller", "session", "failed")
         before = asked.get("before")
         page = await self._views.runs(
@@ -146,7 +146,7 @@ class Pages:
     def _is_running(self, run: shapes.Run) -> bool:
         return run.ok is None and self._door.activity.get(run.id) is not None
 
-    async def _run(self, number: str) -> tuple[str, dict[str, Any]]:
+    async def _run(self, number: str) -> Shown:
         run = await self._views.run(self._viewer, number)
         bars, ticks = timeline(run)
         return "run", {
@@ -160,15 +160,19 @@ class Pages:
 
     # Questions and servers
 
-    def _open_questions(self, done: str, problem: Any = None) -> tuple[str, dict[str, Any]]:
+    async def _questions(self, asked: Mapping[str, str]) -> Shown:
+        return self._open_questions(asked.get("done", ""))
+
+    def _open_questions(self, done: str, problem: Any = None) -> Shown:
         return "questions", {
             "questions": asking.shown_questions(self._door.questions, problem),
             "problem": problem,
             "done": done if done in asking.SAYINGS else "",
         }
 
-    async def _servers(self, done: str) -> tuple[str, dict[str, Any]]:
-        return "servers", {"servers": (await self._views.servers(self._viewer)).servers, "done": done}
+    async def _servers(self, asked: Mapping[str, str]) -> Shown:
+        found = await self._views.servers(self._viewer)
+        return "servers", {"servers": found.servers, "done": asked.get("done", "")}
 
     async def _refresh(self, server: str) -> str:
         if server not in self._fold.settings.servers:
@@ -183,7 +187,7 @@ class Pages:
 
     # Tools and skills
 
-    async def _tools(self, asked: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    async def _tools(self, asked: Mapping[str, str]) -> Shown:
         query, server = asked.get("q", "").strip()[:500], asked.get("server", "")
         if query:
             # Not `fold.search`: what a person looks up is not counted as an agent's search.
@@ -206,12 +210,12 @@ class Pages:
             "next": _with("/dashboard/tools", asked, offset=following),
         }
 
-    async def _skills(self, asked: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    async def _skills(self, asked: Mapping[str, str]) -> Shown:
         caller = asked.get("caller") or LOCAL_CALLER
         found = await self._views.skills(self._viewer, caller=caller)
         return "skills", {"skills": found.skills, "caller": caller, "callers": await self._callers(caller)}
 
-    async def _skill(self, name: str, asked: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    async def _skill(self, name: str, asked: Mapping[str, str]) -> Shown:
         caller = asked.get("caller") or LOCAL_CALLER
         skill = await self._views.skill(self._viewer, name, caller=caller)
         return "skill", {"skill": skill, "caller": caller, "lines": highlight(skill.source) if skill.source else []}
@@ -227,7 +231,10 @@ class Pages:
 
     # Sessions and their files
 
-    async def _session(self, asked: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    async def _sessions(self, asked: Mapping[str, str]) -> Shown:
+        return "sessions", {"sessions": (await self._views.sessions(self._viewer)).sessions}
+
+    async def _session(self, asked: Mapping[str, str]) -> Shown:
         name, caller, path = asked.get("name", ""), asked.get("caller") or LOCAL_CALLER, asked.get("path", "")
         session = await self._views.session(self._viewer, name, caller=caller)
         listing = await self._views.files(self._viewer, name, path, caller=caller)
@@ -258,7 +265,7 @@ class Pages:
 
     # The audit log
 
-    async def _audit(self, asked: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    async def _audit(self, asked: Mapping[str, str]) -> Shown:
         wanted = _asked(asked, "target", "caller", "session", "decision", "since", "until", "failed")
         until = _day(wanted.until)
         page = await self._views.audit(
@@ -305,7 +312,7 @@ def _day(text: str) -> float | None:
         return None
 
 
-def _chart(days: Mapping[str, Totals]) -> str:
+def _chart(days: Mapping[str, Any]) -> str:
     """Days, tokens of direct calls and tokens that were sent, for uPlot."""
     moments = [int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) for day in days]
     direct = [each.tokens_direct for each in days.values()]
