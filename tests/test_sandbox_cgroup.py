@@ -177,6 +177,20 @@ def test_what_killed_hosts_left_in_their_groups_is_ended(tmp_path: Path) -> None
         left.kill()
 
 
+def test_processes_of_another_pid_namespace_are_left_alone(tmp_path: Path) -> None:
+    own = _two(tmp_path / "fs", "/app", handed="memory")
+    proc = _proc(tmp_path, "0::/app\n", [("cgroup2", "", tmp_path / "fs")])
+    group = own / "toolfold-999999999-1-abcd"
+    group.mkdir()
+    (group / "cgroup.procs").write_text("0\n")
+    os.utime(group, (1, 1))
+    code = "import pathlib, sys\nfrom toolfold.sandbox.walls.cgroup import find_cgroups\n"
+    code += "find_cgroups(pathlib.Path(sys.argv[1])).sweep()"
+    # In a process group of its own: that is what a signal to process 0 would end.
+    assert subprocess.run([sys.executable, "-c", code, proc], process_group=0, check=False).returncode == 0
+    assert group.exists()
+
+
 @pytest.mark.parametrize(
     ("users", "groups", "expected"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import time
@@ -93,6 +94,20 @@ class TestBytes:
         with named.open("rb"):
             assert sized(home, 1_000_000).measure(us) is None, "it has a name, and is counted where it is"
 
+    def test_of_a_deleted_file_that_is_only_mapped_the_mapping_counts(self, home: SessionHome) -> None:
+        path = write(home.workspace / "gone", 1 << 20)
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, *[ctypes.c_long] * 5)
+        libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_long)
+        with path.open("rb") as file:  # `mmap.mmap` would keep it open
+            address = libc.mmap(None, 1 << 19, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        path.unlink()
+        try:
+            assert sized(home, 1 << 19).measure(us) is None
+            assert sized(home, (1 << 19) - 1).measure(us) is not None
+        finally:
+            libc.munmap(address, 1 << 19)
+
 
 class TestFiles:
     def test_as_many_files_as_allowed(self, home: SessionHome) -> None:
@@ -137,6 +152,25 @@ class TestWhatWasThereBefore:
         assert quota.measure(nobody) is not None, "what it shrank by is not given back"
         assert sized(home, 1_000_000, empty=False).measure(nobody) is not None, "over twice the limit nothing runs"
 
+    def test_the_same_is_true_of_the_number_of_files(self, home: SessionHome) -> None:
+        for number in range(1500):
+            (home.workspace / str(number)).touch()
+        quota = sized(home, 1_000_000, empty=False)
+        assert quota.measure(nobody) is None, "twice a thousand"
+        quota.begin()
+        (home.workspace / "one more").touch()
+        assert told(quota) == "There are more than 1,500 files in workspace/ and skills/."
+        for number in range(1000):
+            (home.workspace / str(number)).unlink()
+        assert told(quota) == ""
+        quota.begin()
+        for number in range(499):
+            (home.workspace / str(number)).touch()
+        assert told(quota) == "", "what every home may hold is never taken away"
+        (home.workspace / "1001").touch()
+        (home.workspace / "another").touch()
+        assert told(quota) == "There are more than 1,000 files in workspace/ and skills/."
+
 
 class TestReasonsToMeasure:
     def test_half_of_what_is_left(self, home: SessionHome, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +201,36 @@ class TestReasonsToMeasure:
         assert quota.measure(nobody) is None
         assert not quota.suspicious(nobody)
         assert sized(home, LIMIT, empty=False).suspicious(nobody), "what is unknown is measured"
+
+    def test_growth_counts_from_the_last_time(self, home: SessionHome, monkeypatch: pytest.MonkeyPatch) -> None:
+        quota = sized(home, LIMIT)
+        free = [(10**12, 10**6)]
+        monkeypatch.setattr(quota, "_ask", lambda: free[0])
+        quota.begin()
+        free[0] = (10**12 - LIMIT, 10**6 - 2000)
+        assert quota.measure(nobody) is None
+        assert not quota.suspicious(nobody)
+
+    def test_a_home_that_takes_long_to_measure_is_measured_less_often(
+        self, home: SessionHome, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = [time.monotonic()]
+        monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+        quota = sized(home, LIMIT)
+        quota.begin()
+
+        def slow() -> list[int]:
+            now[0] += 0.25
+            return []
+
+        assert quota.measure(slow) is None  # it asks twice which processes there are
+        now[0] += 9.9
+        assert not quota.suspicious(nobody)
+        now[0] += 0.2
+        assert quota.suspicious(nobody)
+        assert quota.measure(nobody) is None
+        now[0] += 1.1
+        assert quota.suspicious(nobody)
 
     def test_a_short_run_is_not_even_asked_about(self, home: SessionHome, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [time.monotonic()]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import io
+import random
 import struct
 import sys
 import zlib
@@ -37,12 +39,25 @@ def png(width: int, height: int, *, data: bytes | None = None) -> bytes:
 
 GIF = b"GIF89a" + struct.pack("<HH", 3, 2) + b"\x80\0\0" + b"\0" * 6 + b"\x3b"
 JPEG = b"\xff\xd8\xff\xe0\0\x04\0\0\xff\xff\xc2\0\x0b\x08" + struct.pack(">HH", 2, 3) + b"\x01\x01\x11\0"
+JPEG_LATE = b"\xff\xd8\xff\xe1\0\x04\xff\xd9" + b"\xff\x01\xff\xd0\xff\xd7\xff" + JPEG[8:]
+"""Its frame is behind a segment, marks without a length, and a fill byte."""
+WEBP_LOSSY = b"RIFF\x1a\0\0\0WEBPVP8 \x0d\0\0\0\0\0\0\x9d\x01\x2a" + struct.pack("<HH", 1 << 14 | 3, 2)
+WEBP_EXTENDED = b"RIFF\x1a\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0" + bytes([2, 0, 0, 1, 0, 0])
 WEBP = b"RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0\x2f" + struct.pack("<I", 2 | 1 << 14) + b"\0" * 8
 
 
 @pytest.mark.parametrize(
     ("data", "kind"),
-    [(png(3, 2), "image/png"), (GIF, "image/gif"), (JPEG, "image/jpeg"), (WEBP, "image/webp")],
+    [
+        (png(3, 2), "image/png"),
+        (GIF, "image/gif"),
+        (GIF.replace(b"89a", b"87a"), "image/gif"),
+        (JPEG, "image/jpeg"),
+        (JPEG_LATE, "image/jpeg"),
+        (WEBP, "image/webp"),
+        (WEBP_LOSSY, "image/webp"),
+        (WEBP_EXTENDED, "image/webp"),
+    ],
 )
 def test_what_an_image_is_follows_from_its_bytes(data: bytes, kind: str) -> None:
     found = look_at(data)
@@ -54,7 +69,7 @@ def test_what_an_image_is_follows_from_its_bytes(data: bytes, kind: str) -> None
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"GIF", b"\x89PNG\r\n\x1a\n", b"<svg/>", b"\xff\xd8\xff" * 9, png(0, 5), b"RIFFxxxxWEBPVP8X"],
+    [b"", b"GIF", b"\x89PNG\r\n\x1a\n", b"<svg/>", b"\xff\xd8\xff" * 9, png(0, 5), png(5, 0), b"RIFFxxxxWEBPVP8X"],
 )
 def test_what_is_no_image_is_none(data: bytes) -> None:
     assert look_at(data) is None
@@ -117,6 +132,39 @@ async def test_a_large_image_is_refused_with_what_to_do(monkeypatch: pytest.Monk
     assert (await _added(png(1920, 1080))).width == 1920
 
 
+def padded(image: bytes, size: int) -> bytes:
+    return image + b"\0" * (size - len(image))
+
+
+async def test_an_image_may_be_so_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    for fits in (png(4096, 1), png(1, 4096), padded(png(3, 2), 3_000_000)):
+        assert (await _added(fits)).data == fits
+    with pytest.raises(ValueRefused, match=r"has 4097 × 1 pixels and \d+ bytes; at most 4096 pixels a side and 3"):
+        await _added(png(4097, 1))
+    with pytest.raises(ValueRefused, match="has 3 × 2 pixels and 3,000,001 bytes"):
+        await _added(padded(png(3, 2), 3_000_001))
+    with pytest.raises(ValueRefused, match="toolfold"):
+        await _added(png(10_000, 5000, data=b""))  # as many pixels as an image may have, were it scaled
+    with pytest.raises(ValueRefused, match="has 10000 × 5001 pixels; at most 50,000,000"):
+        await _added(png(10_000, 5001, data=b""))
+
+
+async def test_the_images_of_a_run_may_be_so_large_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    images = Images(8)
+
+    async def add(size: int) -> dict[str, Any]:
+        return await images.add(base64.b64encode(padded(png(3, 2), size)).decode(), "x")
+
+    for size in (3_000_000, 3_000_000, 1_999_000):
+        assert await add(size) == {"mime_type": "image/png", "width": 3, "height": 2}
+    with pytest.raises(ValueRefused, match="at most 8,000,000 bytes"):
+        await add(1001)
+    await add(1000)
+    assert len(images.shown) == 4
+
+
 @pytest.mark.skipif(not HAS_PILLOW, reason="Pillow is not installed: pip install 'toolfold[images]'")
 async def test_a_large_image_is_scaled() -> None:
     scaled = await _added(png(5000, 1000))
@@ -125,6 +173,36 @@ async def test_a_large_image_is_scaled() -> None:
         await _added(png(3000, 3000, data=b"no pixels"))
     with pytest.raises(ValueRefused, match="could not be scaled"):
         await _added(JPEG + b"\0" * 2_000_000)
+
+
+@pytest.mark.skipif(not HAS_PILLOW, reason="Pillow is not installed: pip install 'toolfold[images]'")
+async def test_a_scaled_image_looks_like_the_one_that_it_was_made_of() -> None:
+    from PIL import Image
+
+    def encoded(image: Any, **options: Any) -> bytes:
+        file = io.BytesIO()
+        image.save(file, **options)
+        return file.getvalue()
+
+    def opened(image: Any) -> Any:
+        return Image.open(io.BytesIO(image.data))
+
+    just = encoded(Image.new("RGB", (1568, 1568), "red"), format="PNG")
+    assert (await _added(just)).data == just, "it is small enough as it is"
+    clear = await _added(encoded(Image.new("RGBA", (2000, 1000), (255, 0, 0, 0)), format="PNG"))
+    assert opened(clear).getpixel((0, 0))[3] == 0
+    # More than a megabyte of noise stays none as PNG; what is see-through gets smaller until it fits.
+    noise = Image.frombytes("RGB", (1000, 1000), random.Random(1).randbytes(3_000_000))
+    scaled = await _added(encoded(noise, format="PNG"))
+    assert (scaled.mime_type, scaled.width, len(scaled.data) <= 1_000_000) == ("image/jpeg", 1000, True)
+    noise.putalpha(128)
+    scaled = await _added(encoded(noise, format="PNG"))
+    assert (scaled.mime_type, scaled.width) == ("image/png", 784 // 2)
+    turned = Image.new("RGB", (2000, 1000))
+    exif = turned.getexif()
+    exif[0x0112] = 6  # the camera was held upright
+    scaled = await _added(encoded(turned, format="JPEG", exif=exif))
+    assert (scaled.width, scaled.height) == (784, 1568)
 
 
 async def test_a_model_gets_images_beside_the_text(lab: Toolfold) -> None:

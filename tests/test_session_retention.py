@@ -84,6 +84,26 @@ async def test_a_run_without_a_session_keeps_its_long_output_and_nothing_else(la
 
 
 @pytest.mark.anyio
+async def test_what_is_written_to_the_data_folder_is_its_owners(lab: Toolfold) -> None:
+    assert (await lab.run(f"from servers.lab import add\nawait add(1, 2)\n{LONG}", session="modes")).success
+    data = lab.settings.data_dir
+    home = home_of(data, "modes").path
+    (output,) = (home / "workspace" / "outputs").iterdir()
+    private = [
+        *(data / "logs").glob("*.log"),
+        *data.glob("**/lock"),
+        data / "retention.lock",
+        home / "transcript.jsonl",
+    ]
+    assert {path: oct(path.stat().st_mode & 0o7777) for path in private} == dict.fromkeys(private, "0o600")
+    folders = [data / "logs", data / "catalog" / "pins", home / "workspace", home / "skills"]
+    assert {path: oct(path.stat().st_mode & 0o7777) for path in folders} == dict.fromkeys(folders, "0o700")
+    # What a program made others may read, who can reach it at all.
+    assert oct(output.stat().st_mode) == "0o100644"
+    assert oct(output.parent.stat().st_mode) == "0o40755"
+
+
+@pytest.mark.anyio
 async def test_a_run_that_is_cancelled_leaves_no_output(lab: Toolfold) -> None:
     data = lab.settings.data_dir
     before = names(data)
@@ -258,6 +278,14 @@ def test_outputs_behind_a_link_are_not_touched(tmp_path: Path) -> None:
         (make_session(homes, "mine").workspace / "outputs").symlink_to(elsewhere)
     sweep(tmp_path, outputs=1e-9)
     assert (elsewhere / "abcdef-1.txt").exists()
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_place_of_the_outputs_holds_nothing_up(tmp_path: Path) -> None:
+    with another_gateway(tmp_path) as homes:
+        os.mkfifo(make_session(homes, "mine").workspace / "outputs")
+    sweep(tmp_path, outputs=1e-9)
+    assert survey(tmp_path)["outputs"].count == 0
 
 
 def test_outputs_of_a_session_in_use_stay(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from mcp.shared.auth import OAuthClientInformationFull
+from pydantic import AnyUrl
 
 from tests.oauth_site import MACHINE, Site, browse, running_site
 from tests.upstream_lab import eventually, text_of
@@ -30,6 +33,12 @@ pytestmark = pytest.mark.anyio
 def running() -> Iterator[Site]:
     with running_site() as site:
         yield site
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 @pytest.fixture
@@ -246,6 +255,34 @@ class TestTokens:
             for _ in range(2):
                 assert await greet(fleet) == "hello you"
         assert [path.suffix for path in file.path.parent.iterdir() if path.name.startswith(".")] == []
+
+
+class TestRegisteredByHand:
+    """The operator of a server gave out a client id, and says where the browser may come back to."""
+
+    @pytest.mark.parametrize("secret", ["", "the-secret-of-the-client-4711"])
+    async def test_it_signs_in_refreshes_and_signs_out_under_its_own_name(
+        self, site: Site, tmp_path: Path, free_port: int, secret: str
+    ) -> None:
+        place = f"http://127.0.0.1:{free_port}/back"
+        ours = OAuthSettings(client_id="by-hand", client_secret=secret, redirect_uri=place)
+        site.issuer.clients["by-hand"] = OAuthClientInformationFull(
+            client_id="by-hand",
+            client_secret=secret or None,
+            token_endpoint_auth_method="client_secret_basic" if secret else "none",
+            redirect_uris=[AnyUrl(place)],
+            scope="read write",
+        )
+        record = await sign_in(site, tmp_path, oauth=ours)
+        assert record.client == {"client_id": "by-hand"}, "what is in the config is not kept a second time"
+        site.issuer.expire()
+        async with fleet_of(site, tmp_path, oauth=ours) as fleet:
+            assert await greet(fleet) == "hello you"
+        assert {token.client_id for token in site.issuer.access.values()} == {"by-hand"}
+        assert (site.issuer.count["registrations"], site.issuer.count["refreshes"]) == (0, 1)
+        login = Login("site", site.config(oauth=ours), tmp_path)
+        assert not await login.sign_out(), "this issuer wants the secret in the form, and refuses"
+        assert not login.file.path.exists(), "it is forgotten here all the same"
 
 
 class TestClientCredentials:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from toolfold.catalog.entries import Scope
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
-    from toolfold.guards.guard import Guard
+    from toolfold.guards.guard import Guard, Proceed
     from toolfold.sandbox.choose import Choice
     from toolfold.sandbox.pool import Pool, PoolStatistics
     from toolfold.sandbox.protocol import SessionHome
@@ -117,12 +117,8 @@ class Toolfold:
         if self.loaded.data_problem:
             _log.warning(self.loaded.data_problem)
         data = self.settings.data_dir
-        fleet = Fleet(
-            self.settings.servers,
-            log_dir=data / "logs",
-            auth_dir=data / "auth",
-            keyring=self.settings.uses_keyring,
-        )
+        keyring = self.settings.uses_keyring
+        fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth", keyring=keyring)
         self._fleet = await self._stack.enter_async_context(fleet)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
@@ -221,18 +217,20 @@ class Toolfold:
         *,
         kind: CallKind = "tool",
         timeout: float | None = None,
+        send: Proceed | None = None,
         **options: Unpack[RunOptions],
     ) -> ToolResult:
         """Call one tool without a program; by `kind`, read a resource (`name` is its URI) or get a prompt.
 
         `options` are as for `run`. It is a run of its own for the guards. A long result of a tool is cut, and all of it
-        kept in the session's workspace. Raises a ToolfoldError unless the server answered.
+        kept in the session's workspace. Raises a ToolfoldError unless the server answered. `send` does something else
+        with a resource or a prompt, once its server is up and if the guards would let it be read.
         """
         target = f"{server}.{name}" if kind == "tool" else f"{kind}:{server}:{name}"
         run = await self._context(target, call_deadline(self.settings, server, timeout), direct=True, **options)
         with self._running():
             self.catalog.recheck()
-            return await self._direct.recorded(target, run, kind, server, name, dict(arguments or {}))
+            return await self._direct.recorded(target, run, kind, server, name, dict(arguments or {}), send)
 
     async def _context(
         self, code: str, deadline: Deadline, *, direct: bool = False, **options: Unpack[RunOptions]

@@ -16,7 +16,7 @@ from typing import Any
 from tests.mutation.equivalents import EQUIVALENTS
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.reach import Reach, Test
-from tests.mutation.tree import Tree
+from tests.mutation.tree import Tree, Trees
 
 ROOMS = ("sandbox", "session", "upstream", "catalog", "guards", "review")
 NOT_OURS = ("sandbox/guest/", "sandbox/walls/seccomp.py", "sandbox/walls/syscalls.py")
@@ -42,20 +42,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise SystemExit(f"Another run uses {work}; give this one its own with --work.") from None
     results = _Results(work / "results.jsonl")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Tree(PROJECT, work) as tree:
-        sample = sampled(tree.source, options.seed, options.count, options.only)
-        if options.list:
-            for mutant in sample:
-                print(_shown(mutant, (tree.source / mutant.file).read_bytes()))
-            return 0
-        reach = Reach(work / "reach.json")
-        reach.refresh(tree)
-        done: list[Result] = []
+    source = PROJECT / "src" / "toolfold"
+    sample = sampled(source, options.seed, options.count, options.only)
+    if options.list:
+        for mutant in sample:
+            print(_shown(mutant, (source / mutant.file).read_bytes()))
+        return 0
+    done: list[Result] = []
+    with Trees(PROJECT, work, options.jobs) as trees:
         try:
-            for number, mutant in enumerate(sample, 1):
-                result = _try(tree, reach, results, mutant, options.budget, again=options.again)
+            reach = Reach(work / "reach.json")
+            reach.refresh(trees)
+
+            def attempt(tree: Tree, mutant: Mutant) -> Result:
+                return _try(tree, reach, results, mutant, options.budget, again=options.again)
+
+            for result in trees.each(attempt, sample):
                 done.append(result)
-                print(f"{number}/{len(sample)} {result['status']:8} {result['where']} {result['kind']}", flush=True)
+                took = f"{result['seconds_taken']:6.1f} s" if "seconds_taken" in result else ""
+                print(
+                    f"{len(done)}/{len(sample)} {result['status']:8} {took} {result['where']} {result['kind']}",
+                    flush=True,
+                )
         except KeyboardInterrupt:
             print("interrupted; the same command goes on from here")
     done.sort(key=lambda result: result["where"])
@@ -76,6 +84,9 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, default=320, help="how many, spread by size (default: 320)")
     parser.add_argument("--only", default="", metavar="MODULE", help="a room or a file: session, sandbox/pool.py")
     parser.add_argument("--budget", type=float, default=40.0, help="seconds of tests for each mutant (default: 40)")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="mutants tried at a time, a copy of the tree each (default: 1)"
+    )
     parser.add_argument("--again", action="store_true", help="try survivors again even if no test has changed")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all of it to a file")
@@ -124,7 +135,7 @@ class _Results:
 
     def killers(self, file: str) -> set[str]:
         """The tests that noticed other mutants of a file."""
-        known = self._known.values()
+        known = list(self._known.values())
         return {one["test"] for one in known if one["status"] == "killed" and one["where"].startswith(f"{file}:")}
 
     def add(self, result: Result) -> None:
@@ -147,9 +158,11 @@ def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: fl
         for some in _in_steps(tests):
             limits = {test.name: 15 + 6 * (test.setup + test.seconds) for test in some}
             total = 60 + 5 * sum(test.setup + test.seconds for test in some)
-            outcome = tree.do({"do": "run", "tests": limits, "limit": total})
+            files = list(dict.fromkeys(test.file for test in some))
+            job = {"do": "run", "files": files, "tests": limits, "limit": total}
+            outcome = tree.do(job, containers=mutant.is_of_containers)
             if outcome["status"] in ("died", "hung"):
-                outcome = tree.do({"do": "run", "tests": limits, "limit": total})
+                outcome = tree.do(job, containers=mutant.is_of_containers)
             if outcome["status"] != "survived":
                 break
     finally:

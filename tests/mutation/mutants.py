@@ -30,6 +30,8 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
 }
 _TWINS = {"min": "max", "max": "min", "any": "all", "all": "any", "popleft": "pop", "startswith": "endswith"}
+_ORDER_IS_PLAIN = {"isinstance", "issubclass", "getattr", "setattr"}
+_ORDER_IS_ALL_ONE = {"min", "max", "array_equal"}
 _LOGGERS = {"_log", "log", "logger"}
 _SMALL = 16
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -54,6 +56,10 @@ class Mutant:
     """Lines from the first line of its function."""
     constant: str = ""
     """The module's name that it gives another value."""
+
+    @property
+    def is_of_containers(self) -> bool:
+        return "/container/" in self.file
 
     def apply(self, source: bytes) -> bytes:
         return source[: self.start] + self.text.encode() + source[self.end :]
@@ -202,7 +208,8 @@ def _calls(node: ast.Call) -> Iterator[tuple[str, ast.AST, str]]:
 
 def _takes_alike(node: ast.Call) -> bool:
     """Whether the first two arguments could be mistaken for each other."""
-    if isinstance(node.func, ast.Name) and node.func.id in {"isinstance", "issubclass", "getattr", "setattr"}:
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    if name in _ORDER_IS_PLAIN or name in _ORDER_IS_ALL_ONE:
         return False
     names = [arg for arg in node.args[:2] if isinstance(arg, ast.Name | ast.Attribute)]
     return len(names) == 2 and ast.dump(names[0]) != ast.dump(names[1])

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutation.mutants import Mutant
-from tests.mutation.tree import Tree
+from tests.mutation.tree import Tree, Trees
 
+_OTHER_FOLDERS = ("tests/clients/", "tests/optional/")
 _OTHER_ROOMS = (
     "test_approval_browser*",
     "test_bench_*",
@@ -35,9 +36,12 @@ _OTHER_ROOMS = (
 )
 """Tests of other rooms, or of whole programs in processes of their own: too dear to be asked about each mutant."""
 _KILLERS_QUICKER = 20
+_IN_CONTAINERS = re.compile(r"/test_container|\[docker|\[podman")
+"""Slow, and the same tests run in other sandboxes too; they are for mutants of containers."""
 _RUNS_ELSEWHERE = {
     "upstream/processes/supervisor_process.py": "upstream/processes/supervisor.py",
     "sandbox/monty/worker/": "sandbox/monty/backend.py",
+    "session/scaler.py": "session/images.py",
 }
 """Code that runs in a process of its own, where coverage does not see it, and the code that starts it."""
 
@@ -59,24 +63,22 @@ class Reach:
         self._cache = cache
         self._files: dict[str, dict[str, Any]] = json.loads(cache.read_text()) if cache.exists() else {}
 
-    def refresh(self, tree: Tree) -> None:
+    def refresh(self, trees: Trees) -> None:
         """Run the test files that are new or have changed, once each, with coverage."""
-        files = {str(path.relative_to(tree.root)): path for path in sorted((tree.root / "tests").rglob("test_*.py"))}
-        wanted = {name: _digest(path) for name, path in files.items() if not _is_other(path.name)}
+        files = {str(path.relative_to(trees.root)): path for path in sorted((trees.root / "tests").rglob("test_*.py"))}
+        wanted = {name: _digest(path) for name, path in files.items() if not _is_other(name)}
         for gone in set(self._files) - set(wanted):
             del self._files[gone]
-        for number, (name, digest) in enumerate(wanted.items(), 1):
-            if self._files.get(name, {}).get("digest") == digest:
-                continue
-            print(f"mapping {number}/{len(wanted)} {name} …", end=" ", flush=True)
-            found = tree.do({"do": "map", "file": name, "limit": 1800})
+        changed = [name for name, digest in wanted.items() if self._files.get(name, {}).get("digest") != digest]
+        for number, (name, found, log) in enumerate(trees.each(_mapped, changed), 1):
+            print(f"mapped {number}/{len(changed)} {name}:", end=" ", flush=True)
             if "reach" not in found:
-                print(f"failed: {found}\n{tree.log[-2000:]}")
+                print(f"failed: {found}\n{log[-2000:]}")
                 continue
             print(f"{len(found['tests'])} tests, {found['seconds_taken']} s")
             if found["bad"]:
                 print(f"  {len(found['bad'])} do not pass here and are not used: {', '.join(found['bad'])[:300]}")
-            self._files[name] = {**found, "digest": digest}
+            self._files[name] = {**found, "digest": wanted[name]}
             self._cache.write_text(json.dumps(self._files))
 
     def tests_for(self, mutant: Mutant, source: bytes, budget: float, killers: Collection[str] = ()) -> list[Test]:
@@ -94,6 +96,8 @@ class Reach:
             setups[name] = max((test.setup for test in tests), default=0.0)
             for number in self._reached(data["reach"], len(tests), mutant, source):
                 test = tests[number]
+                if _IN_CONTAINERS.search(test.name) and not mutant.is_of_containers:
+                    continue
                 nearness = (1 + len(words & {*re.split(r"[\W_]+", test.name)})) ** 2
                 nearness *= _KILLERS_QUICKER if test.name in killers else 1
                 found.append(((test.seconds + setups[name] / 4) / nearness, test))
@@ -129,6 +133,11 @@ class Reach:
         return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
 
 
+def _mapped(tree: Tree, name: str) -> tuple[str, dict[str, Any], str]:
+    found = tree.do({"do": "map", "files": [name], "limit": 1800}, containers="/backends/" in name)
+    return name, found, tree.log
+
+
 def _tests_in(functions: Iterable[dict[str, list[int]]]) -> set[int]:
     return {number for lines in functions for numbers in lines.values() for number in numbers}
 
@@ -149,7 +158,9 @@ def _users(source: bytes, name: str) -> Iterator[str]:
 
 
 def _is_other(name: str) -> bool:
-    return any(fnmatch(name, f"{pattern}" if pattern.endswith("*") else f"{pattern}.py") for pattern in _OTHER_ROOMS)
+    if name.startswith(_OTHER_FOLDERS):
+        return True
+    return any(fnmatch(Path(name).name, pattern) for pattern in _OTHER_ROOMS)
 
 
 def _digest(path: Path) -> str:

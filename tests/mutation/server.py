@@ -16,12 +16,14 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 _PRELOADED = ("mcp.client.session", "mcp.server.lowlevel", "pydantic", "msgspec", "numpy", "hypothesis", "coverage")
+_DIE_WITH_PARENT = 1
 _BECOME_REAPER = 36
 _REAPED_WITHIN = 10.0
 SOURCE = Path("src/toolfold")
@@ -64,7 +66,7 @@ class Results:
 
 def main() -> None:
     os.nice(int(os.environ.get("MUTATE_NICE", "15")))
-    ctypes.CDLL(None).prctl(_BECOME_REAPER, 1)
+    _prctl(_BECOME_REAPER, 1)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _preload()
@@ -72,6 +74,10 @@ def main() -> None:
         job = json.loads(line)
         answer = _in_child(job)
         print(json.dumps(answer), file=answers, flush=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value)
 
 
 def _preload() -> None:
@@ -91,12 +97,16 @@ def _in_child(job: dict[str, Any]) -> dict[str, Any]:
         status = 1
         try:
             os.setsid()
+            _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
             log = os.open(Path(job["folder"]) / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
             os.dup2(log, 2)
             answer.write_text(json.dumps(_map(job) if job["do"] == "map" else _run(job)))
             status = 0
+        except BaseException:
+            traceback.print_exc()
+            raise
         finally:
             sys.stdout.flush()
             os._exit(status)
@@ -158,8 +168,7 @@ def _options(job: dict[str, Any]) -> list[str]:
 def _run(job: dict[str, Any]) -> dict[str, Any]:
     """Whether the chosen tests pass."""
     results = Results(job["tests"])
-    files = list(dict.fromkeys(name.split("::")[0] for name in job["tests"]))
-    status = int(pytest.main(["-x", *_options(job), *files], plugins=[results]))
+    status = int(pytest.main(["-x", *_options(job), *job["files"]], plugins=[results]))
     outcome = {0: "survived", 1: "killed", 2: "killed", 3: "killed"}.get(status, "error")
     return {"status": outcome, "test": results.failed or "at import", "why": results.why}
 
@@ -171,7 +180,7 @@ def _map(job: dict[str, Any]) -> dict[str, Any]:
     coverage = Coverage(data_file=None, source=[str(SOURCE.resolve())], config_file=False, concurrency=["thread"])
     coverage.start()
     results = Results(None, coverage)
-    pytest.main([*_options(job), "--timeout=300", job["file"]], plugins=[results])
+    pytest.main([*_options(job), "--timeout=300", *job["files"]], plugins=[results])
     coverage.stop()
     tests = [name for name in results.seconds if name not in results.bad]
     numbers = {name: number for number, name in enumerate(tests)}

@@ -2,29 +2,76 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+_ENGINE = threading.Lock()
+"""Held by tests of containers, which look at what the engine has, and name containers after process numbers."""
 _COPIED = ("src", "tests", "benchmarks", "docs", "scripts", "pyproject.toml", "constraints.txt")
 _FOLDERS_OF_RUNTIME = ("sandbox/runtime.py", "sandbox/packages.py")
 """Mutants of these may spoil the interpreter that all tests share; it is made anew after each."""
 
 
+class Trees:
+    """A context manager: as many copies as jobs are done at a time."""
+
+    def __init__(self, project: Path, work: Path, count: int) -> None:
+        self._all = [Tree(project, work / f"tree-{number}") for number in range(count)]
+        self._free: queue.SimpleQueue[Tree] = queue.SimpleQueue()
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Trees:
+        for tree in self._all:
+            self._free.put(self._open.enter_context(tree))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._open.close()
+
+    @property
+    def root(self) -> Path:
+        return self._all[0].root
+
+    def each(self, do: Callable[[Tree, _Item], _Answer], items: Iterable[_Item]) -> Iterator[_Answer]:
+        """What `do` returns for each item, as it comes."""
+
+        def one(item: _Item) -> _Answer:
+            tree = self._free.get()
+            try:
+                return do(tree, item)
+            finally:
+                self._free.put(tree)
+
+        pool = ThreadPoolExecutor(len(self._all))
+        try:
+            for future in as_completed([pool.submit(one, item) for item in items]):
+                yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
 class Tree:
     """A context manager. The working tree itself is never changed."""
 
-    def __init__(self, project: Path, work: Path) -> None:
+    def __init__(self, project: Path, root: Path) -> None:
         self._project = project
-        self.root = work / "tree"
+        self.root = root
         self.source = self.root / "src" / "toolfold"
         self._folder = Path()
-        self._server: subprocess.Popen[str] | None = None
+        self._servers: dict[bool, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> Tree:
         shutil.rmtree(self.root, ignore_errors=True)
@@ -40,21 +87,20 @@ class Tree:
         # Short, because sockets are made below it.
         self._folder = Path(tempfile.mkdtemp(prefix="mutate-"))
         self._folder.chmod(0o755)
-        self._start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._server is not None:
-            self._server.kill()
-            self._server.wait()
+        for server in self._servers.values():
+            server.kill()
+            server.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self) -> None:
+    def _started(self, *, apart: bool) -> subprocess.Popen[str]:
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         environment["PYTHONPATH"] = str(self.root / "src")
         environment.setdefault("TOOLFOLD_SHARED", str(self._project.parent / "shared"))
-        self._server = subprocess.Popen(
-            [*_apart(), sys.executable, "-m", "tests.mutation.server"],
+        return subprocess.Popen(
+            [*(_apart() if apart else ()), sys.executable, "-m", "tests.mutation.server"],
             cwd=self.root,
             env=environment,
             stdin=subprocess.PIPE,
@@ -62,14 +108,16 @@ class Tree:
             text=True,
         )
 
-    def do(self, job: dict[str, Any]) -> dict[str, Any]:
-        """A job of `server.py`, and its answer."""
-        assert self._server is not None
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(json.dumps({**job, "folder": str(self._folder)}) + "\n")
-        self._server.stdin.flush()
-        answer = self._server.stdout.readline()
+    def do(self, job: dict[str, Any], *, containers: bool) -> dict[str, Any]:
+        """A job of `server.py`, and its answer. Tests of containers must see processes that the engine started."""
+        with _ENGINE if containers else contextlib.nullcontext():
+            server = self._servers.get(containers) or self._started(apart=not containers)
+            self._servers[containers] = server
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write(json.dumps({**job, "folder": str(self._folder)}) + "\n")
+            server.stdin.flush()
+            answer = server.stdout.readline()
         if not answer:
             raise SystemExit("The process that runs the tests has ended.")
         return json.loads(answer)

@@ -69,9 +69,12 @@ class Offers:
                 tools.append(_tool(entry, version))
         return tools, names[PAGE - 1] if len(names) > PAGE else None
 
-    def find(self, caller: str, name: str) -> _Key | None:
+    async def find(self, caller: str, name: str) -> _Key | None:
         """The server and the tool that a client means; None where it may know of none of that name."""
         self._refresh()
+        if name not in self._keys:
+            await self.listed()  # it may know the name from before
+            self._refresh()
         key = self._keys.get(name)
         return key if key is not None and key in self._visible(caller) else None
 

@@ -53,6 +53,11 @@ def caller(ctx: ServerRequestContext[Any]) -> str:
     return _state(ctx, "caller", LOCAL_CALLER)
 
 
+def who_asks(ctx: ServerRequestContext[Any]) -> dict[str, Any]:
+    """The same with what came along about the caller, as the fold takes it."""
+    return {"caller": caller(ctx), "groups": _state(ctx, "groups", ()), "context": _state(ctx, "context", None)}
+
+
 def _state(ctx: ServerRequestContext[Any], name: str, default: Any) -> Any:
     return getattr(getattr(ctx.request, "state", None), name, default)
 
@@ -141,9 +146,7 @@ class _ClientRun:
         self._task = asyncio.create_task(
             work(
                 session=self._session,
-                caller=self.caller,
-                groups=_state(self._ctx, "groups", ()),
-                context=_state(self._ctx, "context", None),
+                **who_asks(self._ctx),
                 on_event=self._on_event if on_event else None,
                 ask=self._ask if can_ask else None,
             )

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from toolfold.codegen.names import identifier
-from toolfold.review.source import parse
+from toolfold.sandbox.guest.toolfold_guest.source import parse
 
 _BY_NAME = frozenset({"call_mcp_tool", "call_tool", "read_resource", "get_prompt"})
 

@@ -95,6 +95,8 @@ class Connection:
         self.over = False
         self.closing = False
         self.on_close: Callable[[], None] = lambda: None
+        self.on_updated: Callable[[str], None] = lambda uri: None
+        """Called with the URI of a resource that the server says has changed."""
         self.stale = False
         self._dispatcher = dispatcher
         self._remote = config.transport != "stdio"
@@ -371,6 +373,12 @@ class Connection:
         if claims is not None and claims.logging is not None:
             meta[LOG_LEVEL_META_KEY] = "info"
         return meta
+
+    @property
+    def offers_updates(self) -> bool:
+        """Whether its resources can be subscribed to."""
+        claims = self.session.server_capabilities
+        return claims is not None and claims.resources is not None and claims.resources.subscribe is True
 
     @property
     def closed(self) -> bool:

@@ -184,7 +184,9 @@ class Cgroup:
 def _end_members(path: Path) -> None:
     with contextlib.suppress(OSError):
         for pid in (path / "cgroup.procs").read_text().split():
-            os.kill(int(pid), signal.SIGKILL)
+            # Processes of another PID namespace are listed as 0, which `kill` takes for our own process group.
+            if pid != "0":
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def _remove(paths: list[Path]) -> bool:
