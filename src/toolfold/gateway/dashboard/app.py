@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
@@ -37,6 +38,7 @@ _HEADERS = {
     # Not `no-referrer`: with it, browsers hide the origin of a form too. Other sites get nothing either way.
     "Referrer-Policy": "same-origin",
 }
+_log = logging.getLogger(__name__)
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _BODY_LIMIT = 512 * 1024
@@ -65,6 +67,10 @@ class Dashboard:
                 response = _page(render("message.html", title="Not found", text=str(error)), 404)
             except ToolfoldError as error:
                 response = _page(render("message.html", title="This cannot be shown", text=str(error)), 503)
+            except Exception:
+                _log.exception("A page of the dashboard failed: %s", request.url.path)
+                text = "The log of the gateway says why."
+                response = _page(render("message.html", title="Something went wrong", text=text), 500)
             response.headers.update(_HEADERS)
             response.headers.setdefault("Cache-Control", "no-store")
             await response(scope, receive, send)

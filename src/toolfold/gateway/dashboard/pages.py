@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from toolfold.gateway.dashboard import asking
+from toolfold.gateway.dashboard import asking, titles
 from toolfold.gateway.dashboard.events import Streams
 from toolfold.gateway.dashboard.highlight import highlight
 from toolfold.gateway.dashboard.render import Rendered, plain, render
@@ -110,13 +110,26 @@ class Pages:
         ledger = getattr(self._fold, "ledger", None)
         days = await asyncio.to_thread(ledger.by_day, since=since) if ledger else {}
         counts = seen.counts
-        total = await asyncio.to_thread(ledger.totals) if ledger else SimpleNamespace(tokens_saved=0, tokens_direct=0, share_saved=0, runs=counts.runs, failed=counts.failed_runs, calls=counts.calls, call_errors=counts.failed_calls, label="")
+        total = (
+            await asyncio.to_thread(ledger.totals)
+            if ledger
+            else SimpleNamespace(
+                tokens_saved=0,
+                tokens_direct=0,
+                share_saved=0,
+                runs=counts.runs,
+                failed=counts.failed_runs,
+                calls=counts.calls,
+                call_errors=counts.failed_calls,
+                label="",
+            )
+        )
         return "overview", {
             "seen": seen,
             "total": total,
             "days": list(days.items()),
             "chart": _chart(days),
-            "runs": runs.runs,
+            "runs": [self._row(run) for run in runs.runs],
             "servers": len(self._fold.settings.servers),
             "up": (time.time() - self._door.since) * 1000,
         }
@@ -138,19 +151,26 @@ class Pages:
             "asked": wanted,
             "here": f"/dashboard/runs?{urlencode(dict(asked))}",
             "callers": await self._callers(),
-            "running": [await self._views.run(self._viewer, run.id) for run in running],
-            "runs": [run for run in page.runs if run not in running],
+            "running": [self._row(await self._views.run(self._viewer, run.id)) for run in running],
+            "runs": [self._row(run) for run in page.runs if run not in running],
             "next": _with("/dashboard/runs", asked, before=page.next),
         }
 
     def _is_running(self, run: shapes.Run) -> bool:
         return run.ok is None and self._door.activity.get(run.id) is not None
 
+    def _row(self, run: shapes.Run) -> dict[str, Any]:
+        known = self._door.activity.get(run.id)
+        if known is None:
+            return {"run": run, "title": plain(run.first_line, 200), "tools": ""}
+        return {"run": run, "title": titles.title(known.code), "tools": titles.tools(known.calls)}
+
     async def _run(self, number: str) -> Shown:
         run = await self._views.run(self._viewer, number)
         bars, ticks = timeline(run)
         return "run", {
             "run": run,
+            "name": titles.title(run.code) or plain(run.first_line, 160),
             "here": f"/dashboard/runs/{quote(run.id, safe='')}",
             "lines": highlight(run.code) if run.code else [],
             "marks": calls_by_line(run),

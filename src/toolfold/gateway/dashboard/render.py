@@ -103,14 +103,16 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(
-        plain=plain,
-        number=number,
-        short=short,
-        duration=duration,
-        ago=ago,
-        clock=clock,
-        size=size,  # pyright: ignore
-    )
-    made.globals["static"] = static  # pyright: ignore
+    filters: dict[str, Any] = {
+        "plain": plain,
+        "number": number,
+        "short": short,
+        "duration": duration,
+        "ago": ago,
+        "clock": clock,
+        "size": size,
+        "json": as_json,
+    }
+    made.filters.update(filters)
+    made.globals.update({"static": static})
     return made
