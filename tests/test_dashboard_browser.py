@@ -140,14 +140,12 @@ async def test_the_overview_with_the_demo_s_scenarios(seen: Seen) -> None:
             await asyncio.wait([run], timeout=0.05)
     await browser.until(f"document.querySelectorAll('#recent tbody tr').length >= {len(SCENARIOS)}")
     await seen.open("/")
-    if hasattr(seen.fold, "ledger"):
-        await browser.until("document.querySelector('.u-over')")
+    await browser.until("document.querySelector('.u-over')")
     await seen.picture("overview")
     await browser.prefer("dark")
     assert await browser.script("return getComputedStyle(document.body).backgroundColor") == "rgb(14, 18, 24)"
     await seen.open("/")
-    if hasattr(seen.fold, "ledger"):
-        await browser.until("document.querySelector('.u-over')")
+    await browser.until("document.querySelector('.u-over')")
     await seen.picture("overview-dark")
     await browser.prefer("light")
     longest = max(seen.door.activity.recent(20), key=lambda run: run.call_count)

@@ -34,19 +34,10 @@ from toolfold.guards.context import (
     make_context,
     run_deadline,
 )
-from toolfold.guards.events import (
-    SWITCHED_OFF,
-    ApprovalRequest,
-    CallKind,
-    Event,
-    Finished,
-    Question,
-    Replied,
-    Reply,
-    RunError,
-    RunResult,
-)
+from toolfold.guards.events import SWITCHED_OFF, CallKind, Event, RunError, RunResult
+from toolfold.guards.streaming import streamed
 from toolfold.guards.watch import Watch
+from toolfold.telemetry.ledger import Ledger
 from toolfold.telemetry.observe import Observer, Observers, SeenSearch
 from toolfold.telemetry.uses import Uses
 
@@ -66,6 +57,7 @@ if TYPE_CHECKING:
     from toolfold.session.store import SessionStore
     from toolfold.session.workshop import Workshop
     from toolfold.skills.skills import Skills
+    from toolfold.telemetry.counting import Tokenizer
     from toolfold.upstream.fleet import Fleet
     from toolfold.upstream.roster import Roster
 
@@ -75,7 +67,7 @@ _log = logging.getLogger("toolfold")
 class Toolfold:
     """Everything behind the two tools. Nothing is started until it is needed; leaving the context ends all of it."""
 
-    def __init__(self, loaded: Loaded, guards: Sequence[Guard] = ()) -> None:
+    def __init__(self, loaded: Loaded, guards: Sequence[Guard] = (), tokenizer: Tokenizer | None = None) -> None:
         self.loaded = loaded
         self.settings = loaded.settings
         self.catalog = Catalog.open(self.settings)
@@ -92,6 +84,9 @@ class Toolfold:
         self._runs: set[asyncio.Task[Any]] = set()
         self.uses = Uses(self.settings.data_dir)
         self.observers = Observers()
+        self.ledger = Ledger(self.settings, self.catalog, tokenizer)
+        """What runs and searches have cost in tokens, and what the direct way would have."""
+        self.observers.add(self.ledger)
 
     @classmethod
     def open(
@@ -101,14 +96,15 @@ class Toolfold:
         guards: Sequence[Guard] = (),
         catalog_dirs: tuple[Path, ...] = (),
         data_dir: Path | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> Toolfold:
         """`config`: a file, a dict of the same shape, Settings, or None for what is found on this machine.
 
-        `guards` see every call to an upstream, in this order, before it is checked and sent. What takes long to set up
-        is logged by the logger `toolfold`.
+        `guards` see every call to an upstream, in this order, before it is checked and sent. `tokenizer` counts tokens
+        for the ledger, in a thread. What takes long to set up is logged by the logger `toolfold`.
         """
         source = Path(config) if isinstance(config, str) else config
-        return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir), guards)
+        return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir), guards, tokenizer)
 
     async def __aenter__(self) -> Toolfold:
         from toolfold.catalog.live import LiveCatalog
@@ -119,6 +115,7 @@ class Toolfold:
         data = self.settings.data_dir
         keyring = self.settings.uses_keyring
         fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth", keyring=keyring)
+        self._stack.push_async_callback(self.ledger.close)
         self._fleet = await self._stack.enter_async_context(fleet)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
@@ -296,7 +293,7 @@ class Toolfold:
         task = self._sessions
         return task.result() if task is not None and task.done() and task.exception() is None else None
 
-    async def stream(
+    def stream(
         self, code: str, *, timeout: float | None = None, check: bool | None = None, **options: Unpack[RunOptions]
     ) -> AsyncIterator[Event]:
         """The same run, event by event; the last one is `Finished`. Leaving the loop early ends the program.
@@ -304,24 +301,7 @@ class Toolfold:
         `options` are as for `run`. A question is an `ApprovalRequest`; the run waits until it is answered by
         `approve()` or `deny()`.
         """
-        events: asyncio.Queue[Event] = asyncio.Queue()
-
-        async def ask(question: Question) -> Reply | Replied:
-            request = ApprovalRequest(question, asyncio.get_running_loop().create_future())
-            events.put_nowait(request)
-            return await request.reply
-
-        options |= {"on_event": events.put_nowait, "ask": ask}
-        task = asyncio.create_task(self.run(code, timeout=timeout, check=check, **options))
-        task.add_done_callback(lambda _: events.put_nowait(Finished(RunResult(success=False))))
-        try:
-            while not isinstance(event := await events.get(), Finished):
-                yield event
-            yield Finished(await task)
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
+        return streamed(partial(self.run, code, timeout=timeout, check=check), options)
 
     # What they need
 

@@ -146,7 +146,9 @@ class Settings(Model):
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
     token_price: float = Field(default=3.0, ge=0, allow_inf_nan=False)
-    """Dollars per million input tokens, for `toolfold savings`."""
+    """Dollars per million input tokens, for the ledger and `toolfold savings`."""
+    tokenizer: str = Field(default="", pattern=r"^$|^[\w.]+:\w+$")
+    """A function that counts the tokens of a text in place of o200k, as `package.module:function`."""
     token_store: Literal["file", "keyring"] = "file"  # noqa: S105 (no password)
     """Where the tokens of sign-ins to servers are kept: in the data folder, or in the system's keyring."""
     trusted_servers: tuple[str, ...] = ()

@@ -97,12 +97,22 @@ def is_small(arguments: Any) -> bool:
 
 
 def size_of(result: ToolResult) -> int:
-    """Characters or bytes of the data. Text that stands beside structured content repeats it."""
-    blobs = sum(len(part.data) for part in result.parts if isinstance(part, BlobPart))
-    texts = sum(len(part.text) for part in result.parts if isinstance(part, TextPart))
-    if not result.has_structured or texts:
-        return blobs + texts
+    """Characters or bytes of the data."""
+    return len(text_of(result)) + blobs_size(result)
+
+
+def blobs_size(result: ToolResult) -> int:
+    return sum(len(part.data) for part in result.parts if isinstance(part, BlobPart))
+
+
+def text_of(result: ToolResult) -> str | memoryview:
+    """What a model would read of it: the text, or the structured content, which text beside it repeats."""
+    texts = [part.text for part in result.parts if isinstance(part, TextPart)]
+    if texts and any(texts):
+        return texts[0] if len(texts) == 1 else "".join(texts)
+    if not result.has_structured:
+        return ""
     if isinstance(result.structured, msgspec.Raw):
-        return blobs + len(memoryview(result.structured))
+        return memoryview(result.structured)
     # What is large is raw, unless a guard has rewritten it: then only a part of it is looked at.
-    return blobs + (len(msgspec.json.encode(result.structured)) if is_small(result.structured) else 0)
+    return msgspec.json.encode(result.structured).decode() if is_small(result.structured) else ""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from toolfold.errors import ToolfoldError
-from toolfold.guards.record import size_of
+from toolfold.guards.record import blobs_size, text_of
 from toolfold.telemetry.observe import Observer, Observers, SeenCall, SeenQuestion, SeenRun
 
 if TYPE_CHECKING:
@@ -73,9 +73,12 @@ class Watch:
             seen.error_code, message = coded(outcome)
             seen.error = message[:_ERROR_CHARS] if call.run.privacy is None else ""
         else:
-            seen.ok, seen.result_size = not outcome.is_error, size_of(outcome)
-            seen.error_code = "tool" if outcome.is_error else ""
+            seen.ok, seen.error_code = not outcome.is_error, "tool" if outcome.is_error else ""
+            text = text_of(outcome)
+            seen.text_size, seen.result_size = len(text), len(text) + blobs_size(outcome)
+            seen.text = text if call.run.privacy is None else ""
         self._observers.tell(Observer.call_ended, self._seen, seen)
+        seen.text = ""
 
     async def ask(self, question: Question, ask: Callable[[Question], Awaitable[Replied]]) -> Replied:
         """`ask`, which puts the question to a person."""

@@ -35,6 +35,11 @@ class SeenCall:
     error: str = ""
     result_size: int = 0
     """Bytes or characters of what the upstream answered."""
+    text_size: int = 0
+    """Those of its text, or of its data where there is no text."""
+    text: str | memoryview = field(default="", repr=False)
+    """What a model would have read of it: there during `call_ended` only, and empty where values are private or it is
+    not at hand."""
     decision: str = ""
     """`allow`, `ask` or `deny`."""
     approved_by: str = ""

@@ -54,6 +54,11 @@ class Savings:
 
 def definition_tokens(tools: Iterable[Definition], instructions: str = "") -> int:
     """What tools cost a model that has them in its context."""
+    return sum(measure(text).tokens for text in definition_texts(tools, instructions))
+
+
+def definition_texts(tools: Iterable[Definition], *instructions: str) -> list[str]:
+    """What a model reads of tools, each by itself, and the instructions of their servers."""
     texts = [
         json.dumps(
             {"name": name, "description": description, "input_schema": schema},
@@ -62,7 +67,7 @@ def definition_tokens(tools: Iterable[Definition], instructions: str = "") -> in
         )
         for name, description, schema in tools
     ]
-    return sum(measure(text).tokens for text in [*texts, instructions])
+    return [*texts, *filter(None, instructions)]
 
 
 def price(tokens: int, per_million: float, requests: int = 1000) -> float:

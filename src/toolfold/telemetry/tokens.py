@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -58,3 +59,18 @@ def _encoder() -> Any:
     except ImportError:
         return None
     return openai.o200k_base()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def load_tokenizer(name: str) -> Callable[[str], int]:
+    """The function that `package.module:function` names; ConfigError where there is none."""
+    import importlib
+
+    module, _, function = name.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), function)
+    except Exception as error:
+        raise ConfigError(
+            f"The tokenizer {name!r} cannot be loaded: {type(error).__name__}: {error}",
+            hint="`tokenizer` names a function that takes a text and returns a number: package.module:function.",
+        ) from None
+    return found

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolfold.gateway.dashboard.door import Door
     from toolfold.gateway.dashboard.sign_in import Person
     from toolfold.gateway.views import shapes
+    from toolfold.telemetry.totals import Totals
 
 Shown = tuple[str, dict[str, Any]]
 """A template, and what it shows."""
@@ -107,23 +108,8 @@ class Pages:
         seen = await self._views.overview(self._viewer)
         runs = await self._views.runs(self._viewer, limit=_LATEST_RUNS)
         since = datetime.now(UTC).date() - timedelta(days=_DAYS - 1)
-        ledger = getattr(self._fold, "ledger", None)
-        days = await asyncio.to_thread(ledger.by_day, since=since) if ledger else {}
-        counts = seen.counts
-        total = (
-            await asyncio.to_thread(ledger.totals)
-            if ledger
-            else SimpleNamespace(
-                tokens_saved=0,
-                tokens_direct=0,
-                share_saved=0,
-                runs=counts.runs,
-                failed=counts.failed_runs,
-                calls=counts.calls,
-                call_errors=counts.failed_calls,
-                label="",
-            )
-        )
+        days = await asyncio.to_thread(self._fold.ledger.by_day, since=since)
+        total = await asyncio.to_thread(self._fold.ledger.totals)
         return "overview", {
             "seen": seen,
             "total": total,
@@ -332,7 +318,7 @@ def _day(text: str) -> float | None:
         return None
 
 
-def _chart(days: Mapping[str, Any]) -> str:
+def _chart(days: Mapping[str, Totals]) -> str:
     """Days, tokens of direct calls and tokens that were sent, for uPlot."""
     moments = [int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) for day in days]
     direct = [each.tokens_direct for each in days.values()]
