@@ -65,9 +65,13 @@ class Browser:
 
     async def until(self, condition: str) -> None:
         """Wait until this expression is true on the page."""
-        async with asyncio.timeout(30):
-            while not await self.script(f"return !!({condition})"):
-                await asyncio.sleep(0.05)
+        try:
+            async with asyncio.timeout(30):
+                while not await self.script(f"return !!({condition})"):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            shown = await self.script("return location.href + ' ' + document.body.innerText.slice(0, 2000)")
+            raise AssertionError(f"never true: {condition}\n{await self.problems()}\n{shown}") from None
 
     async def tell(self, command: str, **parameters: Any) -> Any:
         """A command of the browser's own protocol."""

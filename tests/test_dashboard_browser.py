@@ -174,7 +174,7 @@ async def test_the_keyboard_reaches_search(seen: Seen) -> None:
     await seen.open("/dashboard/tools")
     await browser.press("/")
     assert await browser.script("return document.activeElement.name") == "q"
-    await browser.type("input[name=q]", "open an issue")
+    await browser.type("input[name=q]", "create issue")
     await browser.until("document.querySelector('#results .name').textContent.includes('create_issue')")
     await seen.open("/")
     await browser.press("\ue004")

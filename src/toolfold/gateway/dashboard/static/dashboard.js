@@ -96,5 +96,5 @@
     new ResizeObserver(() => resize()).observe(box.parentElement);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { resize = draw(box); });
   };
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start); else start();
+  document.addEventListener("DOMContentLoaded", start);
 })();
