@@ -61,11 +61,11 @@ async def _runs_a_second(
     """Both checkouts serve at once, and are kept busy by the same clients in turns."""
     figures: list[Figure] = []
     async with AsyncExitStack() as stack:
-        ours = await stack.enter_async_context(_serving(_serve(home / "ours")))
+        ours, _ = await stack.enter_async_context(serving(_serve(home / "ours")))
         theirs = None
         if baseline is not None:
             command = _serve(home / "theirs", str(baseline / ".venv" / "bin" / "python"))
-            theirs = await stack.enter_async_context(_serving(command))
+            theirs, _ = await stack.enter_async_context(serving(command))
         for revision in ERAS:
             progress(f"runs a second with {CLIENTS} clients, {revision}")
             taken: dict[str, list[float]] = {}
@@ -101,18 +101,18 @@ async def _latency(home: Path, rounds: int, progress: Callable[[str], None]) -> 
     figures: list[Figure] = []
     for revision, mode in ERAS.items():
         progress(f"a run over HTTP and over stdio, {revision}")
-        async with _serving(_serve(home / "ours")) as url, _on_stdio(_serve(home / "stdio", http=False)) as process:
+        async with serving(_serve(home / "ours")) as (url, _), _on_stdio(_serve(home / "stdio", http=False)) as process:
             http, pipes = HttpClient(url, revision), PipeClient(process, revision)
             taken = await _in_turns(lambda: http.run("live"), lambda: pipes.run("live"), rounds)  # noqa: B023
         figures.append(Figure(f"live run over HTTP, {revision}, p50", *taken, "the same over stdio", budget=1.5))
-        async with _serving(_serve(home / "ours")) as url, _sdk_clients(url, home, mode) as (http, pipes):
+        async with serving(_serve(home / "ours")) as (url, _), _sdk_clients(url, home, mode) as (http, pipes):
             taken = await _in_turns(lambda: _run(http), lambda: _run(pipes), rounds)  # noqa: B023
         figures.append(Figure("… by the SDK's client", *taken, "the same over stdio", budget=1.5))
     return figures
 
 
 async def _in_turns(
-    http: Callable[[], Awaitable[None]], stdio: Callable[[], Awaitable[None]], rounds: int
+    http: Callable[[], Awaitable[Any]], stdio: Callable[[], Awaitable[Any]], rounds: int
 ) -> tuple[float, float]:
     await http()
     await stdio()
@@ -169,7 +169,7 @@ async def _ready_on_stdio(command: list[str]) -> float:
 
 async def _ready_on_http(command: list[str]) -> float:
     begun = time.perf_counter()
-    async with _serving(command) as url:
+    async with serving(command) as (url, _):
         await HttpClient(url, NEWER).ask("tools/list")
         return (time.perf_counter() - begun) * 1000
 
@@ -181,9 +181,11 @@ class LightClient:
         self._revision = revision
         self._greeted = revision == NEWER
 
-    async def run(self, session: str) -> None:
-        answer = await self.ask("tools/call", name="run_code", arguments={"code": "1", "session": session})
+    async def run(self, session: str, code: str = "1") -> str:
+        """Run a program; what it printed."""
+        answer = await self.ask("tools/call", name="run_code", arguments={"code": code, "session": session})
         assert not answer["result"].get("isError"), answer
+        return answer["result"]["content"][0]["text"]
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         if not self._greeted:
@@ -216,6 +218,11 @@ class HttpClient(LightClient):
         self._host = url.split("/")[2]
         self._session = ""
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            await self._streams[1].wait_closed()
 
     async def _post(self, message: dict[str, Any]) -> bytes:
         body = json.dumps(message).encode()
@@ -279,8 +286,8 @@ def _serve(home: Path, python: str = sys.executable, *, http: bool = True) -> li
 
 
 @asynccontextmanager
-async def _serving(command: list[str]) -> AsyncGenerator[str]:
-    """Start a server that prints its address on stderr."""
+async def serving(command: list[str]) -> AsyncGenerator[tuple[str, int]]:
+    """Start a server that prints its address on stderr: the address, and the process. It has ended on exit."""
     process = await _start(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     stderr = process.stderr
     assert stderr is not None
@@ -292,7 +299,7 @@ async def _serving(command: list[str]) -> AsyncGenerator[str]:
             assert line, f"{command[0]} ended"
             found = re.search(r"http://\S+", line)
         reading = asyncio.create_task(stderr.read())
-        yield found[0]
+        yield found[0], process.pid
     finally:
         if process.returncode is None:
             process.terminate()

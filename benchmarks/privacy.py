@@ -158,8 +158,6 @@ def show(found: dict[str, Score], labelled: int, alike: int, console: Console, *
     for kind, score in [*sorted(found.items()), ("all", whole)]:
         counts = (str(score.found + score.missed), f"{score.recall:.1%}", f"{score.precision:.1%}")
         table.add_row(kind, *counts, str(score.missed), str(score.wrong))
-    if not console.is_terminal:
-        console.width = 110
     console.print(table)
     if examples:
         for score in found.values():

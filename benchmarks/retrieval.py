@@ -228,8 +228,6 @@ def show(scores: list[Score], console: Console) -> None:
         sizes = (f"{one.collection.tools:,}", f"{len(one.collection.tasks):,}")
         figures = (f"{value:.3f}" for value in (*one.recall.values(), one.mrr))
         table.add_row(one.collection.name, *sizes, one.ranking, *figures)
-    if not console.is_terminal:
-        console.width = 110  # in a file or a pipe a row stays one line; a terminal has the width that it has
     console.print(table)
     if not any(one.ranking == _FASTMCP for one in scores):
         console.print("FastMCP is not compared: no Python that has it was given.")

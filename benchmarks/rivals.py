@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from toolfold.errors import ToolfoldError
+
+_INSTALL_SECONDS = 400
 FASTMCP = "fastmcp[code-mode]==4.1.2"
 
 CODE_MODE = """
@@ -23,18 +26,25 @@ proxy.run("stdio", show_banner=False)
 
 def fastmcp_python(data_dir: Path) -> Path | None:
     """A Python that has FastMCP, installed on first use; None when it cannot be installed here."""
-    home = data_dir / "bench" / "fastmcp-4.1.2"
+    try:
+        return environment(data_dir, "fastmcp-4.1.2", FASTMCP)
+    except ToolfoldError:
+        return None
+
+
+def environment(data_dir: Path, name: str, *packages: str) -> Path:
+    """A Python with these packages (arguments of pip), in an environment of its own that is made on first use."""
+    home = data_dir / "bench" / name
     python = home / "bin" / "python"
     if (home / "ready").exists():
         return python
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
     try:
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, capture_output=True)
-        subprocess.run(
-            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", FASTMCP],
-            check=True,
-            capture_output=True,
-        )
-    except (subprocess.CalledProcessError, OSError):
-        return None
+        subprocess.run(install, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
+    except (subprocess.SubprocessError, OSError) as error:
+        raise ToolfoldError(
+            f"{name} could not be installed: {error}", hint="Is a package registry reachable?"
+        ) from None
     (home / "ready").touch()
     return python

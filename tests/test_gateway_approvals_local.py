@@ -114,6 +114,7 @@ async def test_a_loop_of_fifty_is_approved_once_in_the_browser(runtime_dir: Path
         call = asyncio.create_task(client.call_tool("run_code", {"code": GATHERED}, progress_callback=on_progress))
         await desktop.press("run")
         result: Any = await call
+        assert any("by `toolfold approve`" in message for message in seen)
         assert result.content[0].text == f"{SOME_CALLS} ['noted']"
         link = await desktop.link()
     assert len(called(runtime_dir)) == SOME_CALLS
@@ -121,6 +122,16 @@ async def test_a_loop_of_fifty_is_approved_once_in_the_browser(runtime_dir: Path
     for shown in (str(result), *seen, *(each.read_text() for each in (log, *(runtime_dir / "logs").glob("*.log")))):
         assert link.rpartition("/")[2] not in shown
     assert list((runtime_dir / FOLDER).iterdir()) == []
+
+
+async def test_where_no_person_is_a_client_without_forms_is_refused_at_once(runtime_dir: Path) -> None:
+    desktop = Desktop(runtime_dir)
+    async with connected("stdio", "legacy", runtime_dir, desktop.environment, without_form="deny") as (client, _):
+        refused = await text(client, ONE)
+    assert "no way to ask one here" in refused
+    assert "toolfold policy allow" in refused
+    assert (runtime_dir / "links").read_text() == ""
+    assert called(runtime_dir) == []
 
 
 async def test_a_no_in_the_browser(runtime_dir: Path) -> None:

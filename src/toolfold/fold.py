@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from toolfold.guards.chain import Chain
     from toolfold.guards.guard import Guard, Proceed
     from toolfold.sandbox.choose import Choice
-    from toolfold.sandbox.pool import Pool, PoolStatistics
+    from toolfold.sandbox.pool import PoolStatistics
     from toolfold.sandbox.protocol import SessionHome
     from toolfold.schema.validation import Validators
     from toolfold.session.bridge import World
     from toolfold.session.direct import DirectCalls
     from toolfold.session.homes import SessionHomes
-    from toolfold.session.sessions import Sessions
+    from toolfold.session.start import Started, Statistics
     from toolfold.session.store import SessionStore
     from toolfold.session.workshop import Workshop
     from toolfold.skills.skills import Skills
@@ -76,9 +76,7 @@ class Toolfold:
         """What the first search says once."""
         self._stack = contextlib.AsyncExitStack()
         self._fleet: Fleet | None = None
-        self._sessions: asyncio.Task[Sessions] | None = None
-        self._choice: Choice | None = None
-        self._pool: Pool | None = None
+        self._started: asyncio.Task[Started] | None = None
         self._live: LiveCatalog | None = None
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
@@ -126,7 +124,7 @@ class Toolfold:
     async def __aexit__(self, *exc: object) -> None:
         self._fleet = None
         with contextlib.suppress(asyncio.CancelledError):
-            for task in [*self._runs, self._sessions]:
+            for task in [*self._runs, self._started]:
                 if task is not None and not task.done():
                     task.cancel()
                     await asyncio.wait([task], timeout=5)
@@ -272,25 +270,26 @@ class Toolfold:
             refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
-            sessions = await self._sandbox()
+            sessions = (await self._sandbox()).sessions
             await self._trees.fresh(self._chain.scope(run.caller))
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result
 
     def _transcribe(self, run: RunContext, result: RunResult | None) -> None:
-        if run.notes.code and (sessions := self._live_sessions()) is not None:
-            sessions.transcribe(run, result)
+        if run.notes.code and (started := self._ready) is not None:
+            started.sessions.transcribe(run, result)
 
     @property
     def sessions(self) -> SessionStore:
         """The sessions on disk: list, look into, export, reset, end and share them, and their files."""
         from toolfold.session.store import SessionStore
 
-        return SessionStore(self.settings, self._live_sessions)
+        return SessionStore(self.settings, lambda: started.sessions if (started := self._ready) else None)
 
-    def _live_sessions(self) -> Sessions | None:
-        task = self._sessions
+    @property
+    def _ready(self) -> Started | None:
+        task = self._started
         return task.result() if task is not None and task.done() and task.exception() is None else None
 
     def stream(
@@ -351,26 +350,26 @@ class Toolfold:
 
     async def choice(self) -> Choice:
         """Which sandbox is used here, and the evidence that it holds."""
-        await self._sandbox()
-        assert self._choice is not None
-        return self._choice
+        return (await self._sandbox()).choice
 
     @property
     def pool(self) -> PoolStatistics | None:
         """How many sandboxes wait and start now, and how runs stood in line for one; None before the first program."""
-        return self._pool.statistics if self._pool is not None else None
+        return started.pools.statistics if (started := self._ready) is not None else None
 
-    async def _sandbox(self) -> Sessions:
-        if self._sessions is None or (self._sessions.done() and self._sessions.exception() is not None):
-            self._sessions = asyncio.create_task(self._start_sandbox())
-        return await asyncio.shield(self._sessions)
+    async def statistics(self) -> Statistics:
+        """What sandboxes and sessions of all callers do and use at this moment."""
+        from toolfold.session.start import Statistics
 
-    async def _start_sandbox(self) -> Sessions:
+        return await started.statistics() if (started := self._ready) is not None else Statistics()
+
+    async def _sandbox(self) -> Started:
         from toolfold.session.start import start_sessions
 
-        starting = start_sessions(self._world, self._homes, self.settings, self._trees, self._stack)
-        sessions, self._choice, self._pool = await starting
-        return sessions
+        if self._started is None or (self._started.done() and self._started.exception() is not None):
+            starting = start_sessions(self._world, self._homes, self.settings, self._trees, self._stack)
+            self._started = asyncio.create_task(starting)
+        return await asyncio.shield(self._started)
 
     @cached_property
     def _homes(self) -> SessionHomes:
@@ -394,7 +393,7 @@ class Toolfold:
         from toolfold.session.direct import DirectCalls
 
         async def home_of(run: RunContext) -> SessionHome:
-            return await (await self._sandbox()).home(run)
+            return await (await self._sandbox()).sessions.home(run)
 
         return DirectCalls(self._world, self.settings.output_chars, lambda: self._homes, home_of)
 

@@ -83,11 +83,25 @@ class Tree:
                 shutil.copy2(self._project / name, self.root / name)
         for page in self._project.glob("*.md"):
             shutil.copy2(page, self.root / page.name)
-        (self.root / ".venv").symlink_to(self._project / ".venv")
+        self._make_environment()
         # Short, because sockets are made below it.
         self._folder = Path(tempfile.mkdtemp(prefix="mutate-"))
         self._folder.chmod(0o755)
         return self
+
+    def _make_environment(self) -> None:
+        """The project's environment with the copy in place of the project, also for processes started with `-I`."""
+        ours, theirs = self.root / ".venv", self._project / ".venv"
+        packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+        (ours / packages).mkdir(parents=True)
+        (ours / packages / "copy.pth").write_text(f"{self.root / 'src'}\n{theirs / packages}\n")
+        for path in theirs.iterdir():
+            if not path.name.startswith("lib"):
+                (ours / path.name).symlink_to(path)
+        (ours / "bin").unlink()
+        (ours / "bin").mkdir()
+        for path in (theirs / "bin").iterdir():
+            (ours / "bin" / path.name).symlink_to(path)
 
     def __exit__(self, *exc: object) -> None:
         for server in self._servers.values():
@@ -100,7 +114,7 @@ class Tree:
         environment["PYTHONPATH"] = str(self.root / "src")
         environment.setdefault("TOOLFOLD_SHARED", str(self._project.parent / "shared"))
         return subprocess.Popen(
-            [*(_apart() if apart else ()), sys.executable, "-m", "tests.mutation.server"],
+            [*(_apart() if apart else ()), str(self.root / ".venv" / "bin" / "python"), "-m", "tests.mutation.server"],
             cwd=self.root,
             env=environment,
             stdin=subprocess.PIPE,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -43,6 +45,14 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
     for project in fold.loaded.untrusted:
         note(f"config: {project.text}", "yellow")
     return fold
+
+
+def exported_spans(*, quiet: bool = False) -> AbstractContextManager[None]:
+    """Meanwhile spans go where OpenTelemetry's variables say. What keeps them from it is said, unless `quiet`."""
+    from toolfold.cli.console import note
+    from toolfold.telemetry.otel import exported
+
+    return exported(os.environ, lambda text: None if quiet else note(text, "yellow"))
 
 
 def log_to_file(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolfold.cli.options import CatalogDirs, Config, DataDir, open_fold, run_async
+from toolfold.cli.options import CatalogDirs, Config, DataDir, exported_spans, open_fold, run_async
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ def serve(
             else:
                 await _serve_http(fold, http, token, chosen, data, no_token=no_token)
 
-    run_async(work)
+    # Clients show what is on stderr as an error, so over stdio nothing is said.
+    with exported_spans(quiet=http is None):
+        run_async(work)
 
 
 async def _serve_stdio(fold: Toolfold, mode: Mode | None, data: Path | None) -> None:

@@ -11,6 +11,7 @@ from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import Callers, JwtSettings, Mode
 from toolfold.config.logseq import LogseqSettings
+from toolfold.config.metrics import MetricsSettings
 from toolfold.config.model import Model, switchable
 from toolfold.config.oauth import OAuthSettings
 from toolfold.config.policy import (
@@ -169,6 +170,8 @@ class Settings(Model):
     """Tokens in place of personal values; `true` and `false` are short for a table with `enabled`."""
     audit: Annotated[AuditSettings, switchable] = AuditSettings()
     """The audit log; `true` and `false` are short for a table with `enabled`."""
+    metrics: Annotated[MetricsSettings, switchable] = MetricsSettings()
+    """`/metrics` of the HTTP gateway; `true` and `false` are short for a table with `enabled`."""
 
     @property
     def uses_keyring(self) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import ipaddress
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from toolfold.errors import ConfigError
@@ -14,12 +14,16 @@ from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
-from toolfold.gateway.routes import Routes
+from toolfold.gateway.health import Readiness, alive
+from toolfold.gateway.metrics import PATH as METRICS
+from toolfold.gateway.metrics import MetricsEndpoint
+from toolfold.gateway.routes import Late, Routes
 from toolfold.gateway.texts import only_reads
+from toolfold.gateway.traced import traced
 from toolfold.telemetry.activity import Activity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from contextlib import AbstractAsyncContextManager
 
     from toolfold.config.callers import Mode
@@ -84,9 +88,18 @@ async def serve_http(
         return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
 
     early = EarlyEndpoint(hosts, greet)
-    routes = Routes(Callers(fold.settings, token))
+    callers = Callers(fold.settings, token)
+    routes = Routes(callers)
     for path in ("/mcp", "/mcp/"):
-        routes.add(path, early)
+        routes.add(path, traced(early))
+    rest = Late()
+    routes.add("/api/v1/*", traced(rest))
+    routes.add("/healthz", alive, who="anyone")
+    readiness = Readiness(fold, callers, programs={usual, *modes.values()} != {"direct"})
+    routes.add("/readyz", readiness, who="anyone")
+    if fold.settings.metrics.enabled:
+        metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
+        routes.add(METRICS, metrics, who="anyone" if metrics.is_open else "caller")
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
         shown = url if names else f"http://127.0.0.1:{bound}"
@@ -94,9 +107,8 @@ async def serve_http(
         for path in ("/", "/dashboard/*"):
             routes.add(path, dashboard, who="anyone")
     async with AsyncExitStack() as stack, Connections(routes, sock):
-        activity = Activity()
-        stack.callback(activity.close)
-        stack.callback(fold.observers.add(activity))
+        activity = stack.enter_context(_activity(fold))
+        stack.push_async_callback(readiness.close)
         started(f"{url}/mcp")
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.streamable")
         from mcp.server.transport_security import TransportSecuritySettings
@@ -116,7 +128,22 @@ async def serve_http(
         state = await stack.enter_async_context(server.lifespan(server))
         by_caller = {name: servers[each] for name, each in modes.items()}
         await early.become(McpEndpoint(server, security, state, by_caller, changes))
+        await asyncio.to_thread(importlib.import_module, "toolfold.gateway.rest.api")
+        from toolfold.gateway.rest.api import make_api
+
+        rest.become(make_api(fold, activity, ask_locally, lambda caller: modes.get(caller, usual), hosts, origins))
         await asyncio.Event().wait()
+
+
+@contextmanager
+def _activity(fold: Toolfold) -> Generator[Activity]:
+    activity = Activity()
+    forget = fold.observers.add(activity)
+    try:
+        yield activity
+    finally:
+        forget()
+        activity.close()
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -88,7 +88,8 @@ class Late:
 class Authenticated:
     """Refuses every request without the owner's bearer token or that of a configured caller.
 
-    `scope["state"]` then says whose it was (`caller`, its `groups`, and whether it is the `owner`), and in `context`
+    `scope["state"]` then says whose it was (`caller`, its `groups`, whether it is the `owner` or a `host`
+    application), and in `context`
     the values that a host application gave with it, in the header `Toolfold-Context`.
     """
 
@@ -116,6 +117,7 @@ class Authenticated:
                     "caller": caller.name,
                     "groups": caller.groups,
                     "owner": caller.owner,
+                    "host": caller.host,
                     "context": context_values(header(scope, CONTEXT_HEADER), caller),
                 }
             except InvalidRequest as error:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from toolfold.gateway import elicitation
 from toolfold.gateway.progress import Reporter
 from toolfold.guards.context import LOCAL_CALLER
-from toolfold.guards.events import Replied
+from toolfold.guards.events import Progress, Replied
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -44,6 +44,7 @@ _GRACE = 60.0
 """Seconds that a client has left, after its time to answer is over, to fetch what became of the program."""
 _END_TIMEOUT = 5.0
 _CANCELLED = -32800
+_ASKED_HERE = "a person is asked on this machine: in its browser, or in a terminal by `toolfold approve`"
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Runs:
     """The programs of one gateway. Those that wait for their client are kept here, by the state that it brings back."""
 
     def __init__(self, fold: Toolfold, ask_locally: AskLocally | None) -> None:
-        self._ask_locally = ask_locally
+        self._ask_locally = ask_locally if fold.settings.approval.without_form == "page" else None
         self._waits = fold.settings.approval.on_disconnect == "wait"
         self._waiting: dict[str, _ClientRun] = {}
         self.longest_wait = fold.settings.approval.timeout + _GRACE
@@ -166,6 +167,7 @@ class _ClientRun:
                     return replied
             if self._ask_locally is None:
                 return Replied("no", "elicitation", "the client could not be asked")
+            self._on_event(Progress(_ASKED_HERE))
             return await self._ask_locally(question, self.caller, self._session)
         finally:
             self._asking -= 1

@@ -109,7 +109,7 @@ class ResourceSubscriptions:
             self._held[who] += 1
             try:
                 # No person is asked: where reading needs one, the client reads when it wants to know.
-                options = {"session": self._session, **who_asks(ctx)}
+                options: dict[str, Any] = {"session": self._session, **who_asks(ctx)}
                 await self._fold.call(server, own, kind="resource", send=send, **options)
             except BaseException:
                 end()

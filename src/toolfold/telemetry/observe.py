@@ -13,6 +13,8 @@ from time import perf_counter
 from time import time as now
 from typing import Any
 
+from toolfold.telemetry.otel import is_traced
+
 _log = logging.getLogger("toolfold")
 
 
@@ -117,10 +119,14 @@ class Observer:
 
 
 class Observers:
-    """Those of one fold. One that fails is logged and fails nothing else."""
+    """Those of one fold. One that fails is logged and fails nothing else. Where spans are exported, one makes them."""
 
     def __init__(self) -> None:
         self._all: list[Observer] = []
+        if is_traced():
+            from toolfold.telemetry.spans import Spans
+
+            self._all.append(Spans())
 
     def __bool__(self) -> bool:
         return bool(self._all)

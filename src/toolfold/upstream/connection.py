@@ -309,6 +309,7 @@ class Connection:
             encode_header_value,
             mcp_param_headers,
         )
+        from opentelemetry.propagate import inject
 
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}
         if self.modern:
@@ -317,6 +318,7 @@ class Connection:
                 headers[MCP_NAME_HEADER] = encode_header_value(name)
             if (mirrored := self._parameter_headers.get(name)) and method == "tools/call":
                 headers |= mcp_param_headers(mirrored, cast("dict[str, Any]", params["arguments"]))
+        inject(headers)  # `traceparent`, where a span is current; the SDK puts its own into `_meta`
         return headers
 
     async def explain(self, error: MCPError, what: str, effect: str = "") -> UpstreamError:

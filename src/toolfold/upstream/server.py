@@ -160,6 +160,7 @@ class UpstreamServer:
 
     async def _run_connection(self, era: Era, deadline: float, opened: asyncio.Future[Connection]) -> None:
         """One connection, from its start to its end."""
+        from toolfold.telemetry.spans import leave_trace
         from toolfold.upstream.session import PendingConnection
 
         loop = asyncio.get_running_loop()
@@ -181,6 +182,7 @@ class UpstreamServer:
                         return
                     self._ready(connection)
                     opened.set_result(connection)
+                    leave_trace()
                     await self._watch(connection)
                     self._on_end(connection, "was closed" if connection.closing else transport.reason())
                     limit.reschedule(loop.time() + CLOSE_TIMEOUT)

@@ -269,7 +269,7 @@ class Views:
             audit_page, self._fold.settings.data_dir, wanted, limit, before, whose, enabled=enabled
         )
 
-    def stats(self, viewer: Viewer, *, caller: str | None = None) -> shapes.Stats:
+    async def stats(self, viewer: Viewer, *, caller: str | None = None) -> shapes.Stats:
         whose = viewer.only(caller)
         return shapes.Stats(caller=whose, since=self._since, counts=self._counts(whose))
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.bubblewrap.launcher import Launcher
-from toolfold.sandbox.protocol import SessionHome
+from toolfold.sandbox.processes import used_by
+from toolfold.sandbox.protocol import SessionHome, ZygoteStatistics
 from toolfold.sandbox.runtime import Runtime
 from toolfold.sandbox.walls import cgroup
 from toolfold.sandbox.zygote.cell import ZygoteCell
@@ -38,6 +39,7 @@ class Zygotes:
         if self._cgroups is not None:
             self._cgroups.sweep()
         self._lineages: dict[tuple[str, Path], Lineage] = {}
+        self._started = 0
         weakref.finalize(self, _abandon, self._lineages, self._launcher)
 
     @property
@@ -50,7 +52,7 @@ class Zygotes:
         lineage = self._lineages.get(key)
         if lineage is None:
             lineages = self._lineages
-            lineage = lineages[key] = Lineage(self._launcher, api, lambda: lineages.pop(key, None))
+            lineage = lineages[key] = Lineage(self._launcher, api, lambda: lineages.pop(key, None), self._on_start)
         for _ in range(_TRIES):
             zygote = await lineage.enter(home.path.parent)
             try:
@@ -81,6 +83,13 @@ class Zygotes:
             await cell.wait()
             raise
         return cell
+
+    def _on_start(self) -> None:
+        self._started += 1
+
+    def zygotes(self) -> ZygoteStatistics:
+        live = [pid for lineage in self._lineages.values() for pid in lineage.pids]
+        return ZygoteStatistics(len(live), self._started, used_by(live).memory)
 
     async def close(self) -> None:
         lineages = [*self._lineages.values()]
