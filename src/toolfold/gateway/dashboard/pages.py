@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -36,6 +36,7 @@ Shown = tuple[str, dict[str, Any]]
 """A template, and what it shows."""
 
 _DAYS = 30
+_FEWEST_DAYS = 14
 _LATEST_RUNS = 8
 _RUNS = 50
 _RECORDS = 100
@@ -107,14 +108,14 @@ class Pages:
     async def _overview(self, asked: Mapping[str, str]) -> Shown:
         seen = await self._views.overview(self._viewer)
         runs = await self._views.runs(self._viewer, limit=_LATEST_RUNS)
-        since = datetime.now(UTC).date() - timedelta(days=_DAYS - 1)
-        days = await asyncio.to_thread(self._fold.ledger.by_day, since=since)
+        today = datetime.now(UTC).date()
+        days = await asyncio.to_thread(self._fold.ledger.by_day, since=today - timedelta(days=_DAYS - 1))
         total = await asyncio.to_thread(self._fold.ledger.totals)
         return "overview", {
             "seen": seen,
             "total": total,
             "days": list(days.items()),
-            "chart": _chart(days),
+            "chart": _chart(days, today),
             "runs": [self._row(run) for run in runs.runs],
             "servers": len(self._fold.settings.servers),
             "up": (time.time() - self._door.since) * 1000,
@@ -318,11 +319,14 @@ def _day(text: str) -> float | None:
         return None
 
 
-def _chart(days: Mapping[str, Totals]) -> str:
-    """Days, tokens of direct calls and tokens that were sent, for uPlot."""
-    moments = [int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) for day in days]
-    direct = [each.tokens_direct for each in days.values()]
-    return json.dumps([moments, direct, [each.tokens_sent for each in days.values()]])
+def _chart(sums: Mapping[str, Totals], today: date) -> str:
+    """Days, tokens of direct calls and tokens that were sent, for uPlot: from the first day on, at least two weeks."""
+    first = min([today - timedelta(days=_FEWEST_DAYS - 1), *map(date.fromisoformat, sums)])
+    days = [first + timedelta(days=number) for number in range((today - first).days + 1)]
+    found = [sums.get(str(day)) for day in days]
+    moments = [int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) for day in days]
+    direct = [each and each.tokens_direct for each in found]
+    return json.dumps([moments, direct, [each and each.tokens_sent for each in found]])
 
 
 def _tool(row: Any) -> dict[str, Any]:

@@ -69,7 +69,7 @@
   const draw = (box) => {
     const [days, direct, sent] = JSON.parse(box.dataset.chart);
     const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    const bars = (align) => uPlot.paths.bars({ size: [0.42, 26], align, radius: 0.15 });
+    const bars = (align) => uPlot.paths.bars({ size: [0.42, 20], align, radius: 0.15 });
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false },
       font: "12px system-ui, sans-serif" };
     const size = () => ({ width: box.clientWidth, height: Math.max(180, Math.min(260, box.clientWidth * 0.4)) });
@@ -79,12 +79,15 @@
     box.replaceChildren();
     const plot = new uPlot({
       ...size(), tzDate: (value) => new Date(value * 1000), cursor: { points: { show: false }, drag: { x: false, y: false } },
-      scales: { x: { time: true, range: (plot, least, most) => [least - 86400 * 0.7, most + 86400 * 0.7] }, y: { range: (plot, least, most) => [0, Math.max(10, most * 1.08)] } },
+      scales: { x: { time: true, range: () => [days[0] - 86400 * 0.7, days[days.length - 1] + 86400 * 0.7] }, y: { range: (plot, least, most) => [0, Math.max(10, most * 1.08)] } },
       axes: [{ ...axis, values: (plot, ticks) => ticks.map(day), grid: { show: false }, incrs: [1, 2, 4, 7, 14, 28].map((n) => n * 86400), space: 64 },
         { ...axis, values: (plot, ticks) => ticks.map(short), size: 58 }],
       series: [{ label: "Day", value: (plot, value) => value == null ? "–" : day(value) },
         series("Direct calls", "--chart-direct", -1), series("With Toolfold", "--accent", 1)],
     }, [days, direct, sent], box);
+    const last = () => plot.setLegend({ idx: days.length - 1 });
+    last();
+    box.onmouseleave = last;
     return () => plot.setSize(size());
   };
 
