@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pty
 import re
 import socket
 import stat
@@ -14,8 +16,9 @@ import httpx2
 import pytest
 
 from tests.test_gateway_approvals_local import on_a_terminal
-from tests.test_gateway_stdio import connected
+from tests.test_gateway_stdio import connected, serve_command
 from toolfold.gateway.control import FOLDER
+from toolfold.gateway.token import own_token
 
 pytestmark = pytest.mark.anyio
 
@@ -58,3 +61,34 @@ def test_without_a_gateway_it_says_how_to_start_one(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "No gateway runs with this data folder." in ran.stderr
     assert "toolfold serve --http" in ran.stderr
+
+
+async def test_an_http_gateway_shows_a_link_on_its_terminal_and_tokens_open_nothing(
+    runtime_dir: Path,
+) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, *serve_command(runtime_dir, "--http", "127.0.0.1:0")]
+    process = await asyncio.create_subprocess_exec(*command, stderr=theirs)
+    os.close(theirs)
+    try:
+        shown = ""
+        async with asyncio.timeout(60):
+            while not (link := re.search(r"Dashboard \(once\): (http\S+)\s", shown)):
+                shown += (await asyncio.to_thread(os.read, ours, 65536)).decode()
+        origin = link[1].partition("/dashboard")[0]
+        token = {"authorization": f"Bearer {own_token(runtime_dir)}"}
+        async with httpx2.AsyncClient(base_url=origin, timeout=20) as http:
+            for path in ("/", "/dashboard/runs", "/dashboard/events"):
+                assert (await http.get(path, headers=token)).status_code == 401
+            assert (await http.post("/dashboard/questions/x", headers={**token, "origin": origin})).status_code == 401
+            assert (await http.post(link[1], headers={"origin": origin})).status_code == 303
+            assert "<h1>Overview</h1>" in (await http.get("/")).text
+            # Signed in, but without a token.
+            assert (await http.post("/mcp", json={})).status_code == 401
+            assert (await http.get("/api/v1/servers")).status_code == 401
+        # A second link, from another terminal, leads to the same place.
+        assert (await asked_for_a_link(runtime_dir)).startswith(f"{origin}/dashboard/sign-in/")
+    finally:
+        process.terminate()
+        await process.wait()
+        os.close(ours)
