@@ -81,31 +81,27 @@ async def serve_http(
     hosts = [f"{name}:{bound}" for name in names] + names
     usual: Mode = mode or fold.settings.mode
     modes: dict[str, Mode] = {name: each.mode for name, each in fold.settings.callers.items() if each.mode is not None}
-
-    def greet(caller: str) -> Greeting | None:
-        # What other modes offer only the catalog knows.
-        is_plain = modes.get(caller, usual) == "code" and not fold.settings.expose
-        return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
-
-    early = EarlyEndpoint(hosts, greet)
+    early = EarlyEndpoint(hosts, lambda caller: _greeting(fold, modes.get(caller, usual)))
     callers = Callers(fold.settings, token)
     routes = Routes(callers)
-    for path in ("/mcp", "/mcp/"):
-        routes.add(path, traced(early))
+    routes.add("/mcp", traced(early))
+    routes.add("/mcp/", traced(early))
     rest = Late()
     routes.add("/api/v1/*", traced(rest))
     routes.add("/healthz", alive, who="anyone")
-    readiness = Readiness(fold, callers, programs={usual, *modes.values()} != {"direct"})
+    used: set[Mode] = {usual, *modes.values()}
+    readiness = Readiness(fold, callers, programs=used != {"direct"})
     routes.add("/readyz", readiness, who="anyone")
     if fold.settings.metrics.enabled:
         metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
         routes.add(METRICS, metrics, who="anyone" if metrics.is_open else "caller")
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
-        shown = url if names else f"http://127.0.0.1:{bound}"
-        dashboard.serve_at(shown, bound, hosts, own_only=fold.settings.dashboard != "on")
-        for path in ("/", "/dashboard/*"):
-            routes.add(path, dashboard, who="anyone")
+        dashboard.serve_at(
+            url if names else f"http://127.0.0.1:{bound}", bound, hosts, own_only=fold.settings.dashboard != "on"
+        )
+        routes.add("/", dashboard, who="anyone")
+        routes.add("/dashboard/*", dashboard, who="anyone")
     async with AsyncExitStack() as stack, Connections(routes, sock):
         activity = stack.enter_context(_activity(fold))
         stack.push_async_callback(readiness.close)
@@ -120,19 +116,23 @@ async def serve_http(
         origins = [f"http://{name}:{bound}" for name in names]
         security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins) if names else None
         changes = Changes(fold)
-        used: set[Mode] = {usual, *modes.values()}
         servers = {each: make_server(fold, mode=each, ask_locally=ask_locally, changes=changes) for each in used}
         if prepared is not None:
             await stack.enter_async_context(prepared)
-        server = servers[usual]
-        state = await stack.enter_async_context(server.lifespan(server))
+        state = await stack.enter_async_context(servers[usual].lifespan(servers[usual]))
         by_caller = {name: servers[each] for name, each in modes.items()}
-        await early.become(McpEndpoint(server, security, state, by_caller, changes))
+        await early.become(McpEndpoint(servers[usual], security, state, by_caller, changes))
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.rest.api")
         from toolfold.gateway.rest.api import make_api
 
         rest.become(make_api(fold, activity, ask_locally, lambda caller: modes.get(caller, usual), hosts, origins))
         await asyncio.Event().wait()
+
+
+def _greeting(fold: Toolfold, mode: Mode) -> Greeting | None:
+    """What is known before anything is listed. What other modes offer only the catalog knows."""
+    is_plain = mode == "code" and not fold.settings.expose
+    return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
 
 
 @contextmanager
