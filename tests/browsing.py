@@ -53,7 +53,12 @@ class Browser:
         return await self.do("GET", f"/element/{await self.find(css)}/text")
 
     async def click(self, css: str) -> None:
-        await self.do("POST", f"/element/{await self.find(css)}/click", {})
+        while True:
+            path = f"/session/{self._session}/element/{await self.find(css)}/click"
+            response = await self._http.post(path, json={})
+            if "stale element" not in response.text:  # the page has put another one in its place meanwhile
+                assert response.status_code == 200, response.text
+                return
 
     async def type(self, css: str, text: str) -> None:
         await self.do("POST", f"/element/{await self.find(css)}/value", {"text": text})
