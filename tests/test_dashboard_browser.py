@@ -22,6 +22,9 @@ from toolfold.telemetry import ledger
 from toolfold.telemetry.activity import Activity
 
 pytestmark = [pytest.mark.anyio, needs_browser]
+PICTURES = os.environ.get("TOOLFOLD_PICTURES", "")
+SERVERS = {name: each for name, each in demo_servers().items() if PICTURES or name in ("slack", "github")}
+RUN = [scenario for scenario in SCENARIOS if {*scenario.servers} <= {*SERVERS}]
 DESKTOP, PHONE = (1280, 800), (375, 812)
 PAGES = ("/", *(f"/dashboard/{page}" for page in (
     "runs", "questions", "servers", "tools", "skills", "sessions", "audit"
@@ -60,19 +63,19 @@ class Seen:
         run = asyncio.create_task(self.run(code))
         while not run.done():
             for waiting in self.door.questions:
-                waiting.give("run", "test")
+                waiting.give("run", "dashboard")
             await asyncio.wait([run], timeout=0.05)
 
     async def picture(self, name: str) -> None:
-        if folder := os.environ.get("TOOLFOLD_PICTURES"):
-            await self.browser.screenshot(Path(folder) / f"dashboard-{name}.png")
+        if PICTURES:
+            await self.browser.screenshot(Path(PICTURES) / f"dashboard-{name}.png")
 
 
 @pytest.fixture(scope="module")
 async def seen(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Seen]:
     folder = tmp_path_factory.mktemp("seen")
     config = {
-        "servers": {**demo_servers(), "billing": {"command": "billing-mcp-server"}},
+        "servers": {**SERVERS, "billing": {"command": "billing-mcp-server"}},
         "sandbox": {"pool": 1},
         "audit": True,
         "policy": {"rules": [{"match": "slack.post_message", "do": "ask"}]},
@@ -139,18 +142,18 @@ async def test_a_run_is_followed_on_its_own_page(seen: Seen) -> None:
 
 async def test_the_overview_with_the_demo_s_scenarios(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = seen.browser
-    if os.environ.get("TOOLFOLD_PICTURES"):
+    if PICTURES:
         # One day says little, so what is measured now is noted for the days before as well.
         for ago in range(12, 0, -1):
             day = str(datetime.now(UTC).date() - timedelta(days=ago))
             monkeypatch.setattr(ledger, "_day", lambda day=day: day)
-            for scenario in SCENARIOS[: 1 + ago * 5 % 6]:
+            for scenario in RUN[: 1 + ago * 5 % 6]:
                 await seen.run_allowed(scenario.program)
         monkeypatch.undo()
     await seen.open("/")
-    for scenario in SCENARIOS:
+    for scenario in RUN:
         await seen.run_allowed(scenario.program)
-    await browser.until(f"document.querySelectorAll('#recent tbody tr').length >= {len(SCENARIOS)}")
+    await browser.until(f"document.querySelectorAll('#recent tbody tr').length >= {len(RUN)}")
     await seen.open("/")
     await browser.until("document.querySelector('.u-over')")
     await seen.picture("overview")
@@ -163,6 +166,8 @@ async def test_the_overview_with_the_demo_s_scenarios(seen: Seen, monkeypatch: p
     longest = max(seen.door.activity.recent(20), key=lambda run: run.call_count)
     await seen.open(f"/dashboard/runs/{longest.id}")
     await seen.picture("run")
+    await seen.open("/dashboard/servers")
+    await seen.picture("servers")
     assert await browser.problems() == []
 
 
@@ -176,8 +181,8 @@ async def test_every_page_fits_and_breaks_no_policy(seen: Seen, width: tuple[int
         assert await browser.read("h1"), path
         assert await browser.script("return document.documentElement.scrollWidth") <= width[0], path
         assert await browser.problems() == [], path
-        name = path.strip("/").replace("dashboard/", "").partition("?")[0].partition("/")[0] or "overview"
-        await seen.picture(f"{'phone' if width is PHONE else 'wide'}-{name}")
+        if width is PHONE and path == "/":
+            await seen.picture("phone")
     await browser.resize(*DESKTOP)
 
 

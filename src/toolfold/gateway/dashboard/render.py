@@ -54,7 +54,7 @@ def duration(ms: float) -> str:
         return f"{ms:.3g} ms"
     seconds = ms / 1000
     if seconds < 60:
-        return f"{seconds:.3g} s"
+        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

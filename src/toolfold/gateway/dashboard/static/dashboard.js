@@ -86,8 +86,8 @@
         series("Direct calls", "--chart-direct", -1), series("With Toolfold", "--accent", 1)],
     }, [days, direct, sent], box);
     const last = () => plot.setLegend({ idx: days.length - 1 });
-    last();
     box.onmouseleave = last;
+    setTimeout(last);
     return () => plot.setSize(size());
   };
 
