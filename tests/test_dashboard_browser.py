@@ -166,8 +166,6 @@ async def test_the_overview_with_the_demo_s_scenarios(seen: Seen, monkeypatch: p
     longest = max(seen.door.activity.recent(20), key=lambda run: run.call_count)
     await seen.open(f"/dashboard/runs/{longest.id}")
     await seen.picture("run")
-    await seen.open("/dashboard/servers")
-    await seen.picture("servers")
     assert await browser.problems() == []
 
 

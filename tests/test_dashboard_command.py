@@ -11,10 +11,15 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx2
+import mcp_types as types
 import pytest
 
+from tests.asking import called
+from tests.test_gateway_approvals import ONE, text
+from tests.test_gateway_approvals import connected as approving
 from tests.test_gateway_approvals_local import on_a_terminal
 from tests.test_gateway_stdio import connected, serve_command
 from toolfold.gateway.control import FOLDER
@@ -92,3 +97,30 @@ async def test_an_http_gateway_shows_a_link_on_its_terminal_and_tokens_open_noth
         process.terminate()
         await process.wait()
         os.close(ours)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_what_the_client_asks_its_person_can_be_answered_here_first(runtime_dir: Path, mode: str) -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def answer(_params: Any) -> types.ElicitResult:
+        asked.set()
+        await answered.wait()
+        return types.ElicitResult(action="decline")
+
+    async with approving("stdio", mode, runtime_dir, answer) as client:
+        call = asyncio.create_task(text(client, ONE))
+        async with asyncio.timeout(60):
+            await asked.wait()
+        link = await asked_for_a_link(runtime_dir)
+        origin = {"origin": link.partition("/dashboard")[0]}
+        async with httpx2.AsyncClient(base_url=origin["origin"], timeout=20) as http:
+            await http.post(link, headers=origin)
+            page = (await http.get("/dashboard/questions")).text
+            form = re.search(r'action="(/dashboard/questions/\w+)".*?name="csrf" value="([^"]+)"', page, re.DOTALL)
+            assert form, page
+            sent = await http.post(form[1], data={"csrf": form[2], "answer": "once"}, headers=origin)
+            assert sent.status_code == 303
+        answered.set()
+        assert await call == "noted"
+    assert len(called(runtime_dir)) == 1
