@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -52,6 +53,8 @@ _SETTLING = 60.0
 _OPENING_AT_ONCE = 10
 _OF_A_ZYGOTE = {"processes": 2, "descriptors": 7}
 """A zygote is replaced after some runs, and lives as long as its sessions: there may be two more than before."""
+_ALL_MEMORY = "with all sandboxes and servers, MB"
+_TELL_EVERY = 30.0
 _Progress = Callable[[str], None]
 
 
@@ -80,6 +83,8 @@ class Load:
     idle: int
     idle_kept: int
     """Idle sessions that still had their variables at the end."""
+    idle_megabytes: int
+    """What all idle sessions take, with what they share counted once."""
     seconds: float
     alone: float
     """The median of a trivial run of one user alone, in milliseconds."""
@@ -113,6 +118,7 @@ class Load:
             "thinking_seconds": THINKING,
             "idle_sessions": self.idle,
             "idle_sessions_kept": self.idle_kept,
+            "idle_sessions_mb": self.idle_megabytes,
             "seconds": round(self.seconds, 1),
             "runs_per_second": round(len(self.everything.times) / self.seconds, 2),
             "unloaded_trivial_median_ms": round(self.alone, 3),
@@ -151,7 +157,11 @@ def show(load: Load, console: Console) -> None:
         highlight=False,
     )
     if load.idle:
-        console.print(f"{load.idle_kept} of {load.idle} idle sessions still had their variables.", highlight=False)
+        console.print(
+            f"{load.idle_kept} of {load.idle} idle sessions still had their variables; all of them take "
+            f"{load.idle_megabytes:,} MB.",
+            highlight=False,
+        )
     for problem, count in load.problems.items():
         console.print(f"{count} × {problem}", highlight=False, markup=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -165,6 +175,7 @@ def show(load: Load, console: Console) -> None:
 
 async def measure(data_dir: Path, users: int, minutes: float, idle: int, progress: _Progress) -> Load:
     """Start a gateway with the demo's servers on loopback, and let the users run. Raises when locust cannot be had."""
+    _allow_descriptors(10 * (users + idle) + 1000)
     progress("getting locust ready in an environment of its own")
     pins = str(Path(__file__).with_name("locust.txt"))
     python = await asyncio.to_thread(environment, data_dir, LOCUST.replace("==", "-"), "--no-deps", "-r", pins)
@@ -173,28 +184,35 @@ async def measure(data_dir: Path, users: int, minutes: float, idle: int, progres
         async with serving(_serve(home, users + idle)) as (url, gateway):
             lab = _Lab(home, url, gateway, python)
             alone = await lab.alone(progress)
-            if idle:
-                progress(f"{idle} sessions that stay idle")
-                await lab.open_idle(idle)
+            progress(f"{idle} sessions that stay idle")
+            megabytes = await lab.open_idle(idle)
             progress(f"{users} users open their sessions")
             await lab.run(users, _WARM_UP_SECONDS)
             before = await lab.settled()
             progress(f"{users} users for {minutes:g} minutes")
             begun = time.monotonic()
-            taken = await lab.run(users, minutes * 60)
+            taken = await lab.run(users, minutes * 60, progress=progress)
             seconds = time.monotonic() - begun
             progress("counting what is left")
             after = await lab.settled()
             kept = await lab.kept_idle(idle)
             lab.remember()
         closed = await lab.settled()
-    return _load(users, idle, kept, seconds, alone, taken, (before, after, closed))
+    return _load(users, idle, kept, megabytes, seconds, alone, taken, (before, after, closed))
+
+
+def _allow_descriptors(wanted: int) -> None:
+    """What the gateway is started with: a live session takes seven, and by default a process may have 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 
 def _load(
     users: int,
     idle: int,
     kept: int,
+    megabytes: int,
     seconds: float,
     alone: float,
     taken: list[tuple[str, float, str]],
@@ -212,12 +230,14 @@ def _load(
     before, after, closed = counts
     leaks = [Leak(what, before[what], after[what], closed[what], _allowed(what, before[what])) for what in before]
     problems = Counter(f"{name}: {bad}" for name, _, bad in taken if bad)
-    return Load(users, idle, kept, seconds, alone, kinds, dict(problems.most_common(20)), leaks)
+    return Load(users, idle, kept, megabytes, seconds, alone, kinds, dict(problems.most_common(20)), leaks)
 
 
 def _allowed(what: str, before: int) -> int:
     if what.endswith("MB"):
         return int(before * (GROWTH - 1))
+    if what == "threads":
+        return min(32, (os.cpu_count() or 1) + 4)  # asyncio starts threads for blocking work as they are needed
     return 2 * _OF_A_ZYGOTE.get(what, 0)
 
 
@@ -251,7 +271,13 @@ class _Lab:
         return statistics.median(times)
 
     async def run(
-        self, users: int, seconds: float, *, thinking: float = THINKING, alone: bool = False
+        self,
+        users: int,
+        seconds: float,
+        *,
+        thinking: float = THINKING,
+        alone: bool = False,
+        progress: _Progress = lambda text: None,
     ) -> list[tuple[str, float, str]]:
         """Let so many users run: name, milliseconds and problem of each of their runs."""
         result = self._home / "taken.json"
@@ -270,17 +296,24 @@ class _Lab:
             "--host", self._url.removesuffix("/mcp"), *arguments,
             env=os.environ | told, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
+        telling = asyncio.create_task(_tell(seconds, progress))
         try:
             output, _ = await asyncio.wait_for(process.communicate(), seconds + 120)
         finally:
+            telling.cancel()
             if process.returncode is None:
                 process.kill()
         if not result.exists():
             raise ToolfoldError(f"locust ended with {process.returncode}: {output.decode(errors='replace')[-1000:]}")
         return [(name, taken, bad) for name, taken, bad in json.loads(result.read_bytes())]
 
-    async def open_idle(self, count: int) -> None:
-        await self._idle(count, lambda number: f"mine = {number}\nprint(mine)")
+    async def open_idle(self, count: int) -> int:
+        """Open so many sessions; returns the megabytes that they take."""
+        before = await self.settled()
+        opened = await self._idle(count, lambda number: f"mine = {number}\nprint(mine)")
+        if opened < count:
+            raise ToolfoldError(f"only {opened} of {count} idle sessions could be opened")
+        return (await self.settled())[_ALL_MEMORY] - before[_ALL_MEMORY]
 
     async def kept_idle(self, count: int) -> int:
         return await self._idle(count, lambda number: "print(mine)")
@@ -324,8 +357,15 @@ class _Lab:
             "mounts": sum(str(self._home) in line for line in Path("/proc/mounts").read_text().splitlines()),
             "sandbox folders": homes(self._home / "data"),
             "gateway, MB": resident_megabytes(pid),
-            "with all sandboxes and servers, MB": proportional_megabytes([pid, *found]),
+            _ALL_MEMORY: proportional_megabytes([pid, *found]),
         }
+
+
+async def _tell(seconds: float, progress: _Progress) -> None:
+    begun = time.monotonic()
+    while (left := seconds - (time.monotonic() - begun)) > _TELL_EVERY:
+        await asyncio.sleep(_TELL_EVERY)
+        progress(f"{left - _TELL_EVERY:.0f} s to go")
 
 
 def _without_memory(counts: dict[str, int]) -> dict[str, int]:

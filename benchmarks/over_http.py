@@ -35,7 +35,8 @@ import socket, sys, anyio, uvicorn, mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 async def tools(ctx, params): return types.ListToolsResult(tools=[])
-server = Server("empty", version="1", on_list_tools=tools)
+async def call(ctx, params): return types.CallToolResult(content=[types.TextContent(type="text", text="1")])
+server = Server("empty", version="1", on_list_tools=tools, on_call_tool=call)
 async def stdio():
     async with stdio_server() as (r, w): await server.run(r, w, server.create_initialization_options())
 if sys.argv[1:] == ["http"]:
@@ -58,7 +59,7 @@ async def measure(baseline: Path | None, rounds: int, progress: Callable[[str], 
 async def _runs_a_second(
     home: Path, baseline: Path | None, rounds: int, progress: Callable[[str], None]
 ) -> list[Figure]:
-    """Both checkouts serve at once, and are kept busy by the same clients in turns."""
+    """All serve at once, and are kept busy by the same clients in turns; a plain SDK server runs nothing at all."""
     figures: list[Figure] = []
     async with AsyncExitStack() as stack:
         ours, _ = await stack.enter_async_context(serving(_serve(home / "ours")))
@@ -66,16 +67,21 @@ async def _runs_a_second(
         if baseline is not None:
             command = _serve(home / "theirs", str(baseline / ".venv" / "bin" / "python"))
             theirs, _ = await stack.enter_async_context(serving(command))
+        bare, _ = await stack.enter_async_context(serving([sys.executable, "-c", _EMPTY_SERVER, "http"]))
         for revision in ERAS:
             progress(f"runs a second with {CLIENTS} clients, {revision}")
             taken: dict[str, list[float]] = {}
-            clients = {url: [HttpClient(url, revision) for _ in range(CLIENTS)] for url in filter(None, (ours, theirs))}
+            clients = {
+                url: [HttpClient(url, revision) for _ in range(CLIENTS)] for url in filter(None, (ours, theirs, bare))
+            }
             for _ in range(rounds):
                 for url, eight in clients.items():
                     taken.setdefault(url, []).append(await _busy(eight))
             what = f"live runs, {CLIENTS} clients, {revision}"
-            other = statistics.median(taken[theirs]) if theirs else None
-            figures.append(Figure(what, statistics.median(taken[ours]), other, "the baseline", unit="/s", at_least=2.5))
+            median = {url: statistics.median(each) for url, each in taken.items()}
+            if theirs:
+                figures.append(Figure(what, median[ours], median[theirs], "the baseline", unit="/s", at_least=2.5))
+            figures.append(Figure(what, median[ours], median[bare], "an SDK server that answers 1", unit="/s"))
     return figures
 
 

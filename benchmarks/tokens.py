@@ -34,6 +34,7 @@ SEED = 2310
 SIZES = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Tools, and then all that there are."""
 CACHED = 0.1
+_SHAPE = 'Expected files of the form {"server": …, "tools": [MCP tool…]}.'
 _AT_ONCE = 3
 """Gateways that run side by side: nothing here is timed."""
 METHOD = (
@@ -156,8 +157,10 @@ class Catalog:
     """The catalog's tools in their shuffled order, and what the first so many cost."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.tools = _shuffled(folder, seed)
-        self.costs = [_cost(tool) for _, tool in self.tools]
+        read = _read(folder)
+        random.Random(seed).shuffle(read)
+        self.tools = [(server, tool) for server, tool, _ in read]
+        self.costs = [cost for _, _, cost in read]
         self._sums = [0, *itertools.accumulate(self.costs)]
 
     def tokens(self, tools: int) -> int:
@@ -169,8 +172,8 @@ class Catalog:
         servers: dict[str, list[dict[str, Any]]] = {}
         for server, tool in self.tools[:tools]:
             servers.setdefault(server, []).append(tool)
-        for server, listed in servers.items():
-            (folder / f"{server}.json").write_text(json.dumps({"server": server, "tools": listed}), encoding="utf-8")
+        for number, (server, listed) in enumerate(servers.items()):
+            (folder / f"{number}.json").write_text(json.dumps({"server": server, "tools": listed}), encoding="utf-8")
 
     def other_orders(self, tools: int, orders: int = 1000) -> tuple[int, int, int] | None:
         """What so many of the tools cost when others come first: least, median, most."""
@@ -181,16 +184,19 @@ class Catalog:
         return min(sums), round(statistics.median(sums)), max(sums)
 
 
-def _shuffled(folder: Path, seed: int) -> list[tuple[str, dict[str, Any]]]:
-    tools: list[tuple[str, dict[str, Any]]] = []
+def _read(folder: Path) -> list[tuple[str, dict[str, Any], int]]:
+    """Server, tool and its tokens, in the order of the files; ConfigError names a file that is no catalog."""
+    tools: list[tuple[str, dict[str, Any], int]] = []
     for path in sorted(folder.glob("*.json")):
-        listing = json.loads(path.read_text(encoding="utf-8"))
-        # A person may well have two servers for one product: the demo's own keeps its name.
-        server = f"{listing['server']}-2" if listing["server"] in SERVERS else listing["server"]
-        tools += [(server, tool) for tool in listing["tools"]]
+        try:
+            listing = json.loads(path.read_text(encoding="utf-8"))
+            # A person may well have two servers for one product: the demo's own keeps its name.
+            server = f"{listing['server']}-2" if listing["server"] in SERVERS else str(listing["server"])
+            tools += [(server, tool, _cost(tool)) for tool in listing["tools"]]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{path} is no catalog: {error!r}.", hint=_SHAPE) from None
     if not tools:
-        raise ConfigError(f"{folder} holds no catalog.", hint='Expected files of the form {"server": …, "tools": […]}.')
-    random.Random(seed).shuffle(tools)
+        raise ConfigError(f"{folder} holds no catalog.", hint=_SHAPE)
     return tools
 
 

@@ -153,6 +153,22 @@ async def test_a_call_that_comes_after_the_question_was_put_is_not_covered_by_on
     assert [question.arguments for question in asked] == [('text="early"',), ('text="late"',)]
 
 
+async def test_a_program_that_goes_on_calling_is_asked_about_all_the_same(fold: Toolfold) -> None:
+    ask, asked = answering("no")
+    code = """
+import asyncio
+from servers.ledger import note
+calls = []
+while not any(call.done() for call in calls):
+    calls.append(asyncio.create_task(note(text="x")))
+    await asyncio.sleep(0.02)
+print(len(await asyncio.gather(*calls, return_exceptions=True)) > 1)
+"""
+    result = await fold.run(code, ask=ask, timeout=30)
+    assert result.output == "True\n", result.error
+    assert len(asked) == 1
+
+
 async def test_an_answer_for_the_session_holds_for_its_caller_s_session_only(fold: Toolfold) -> None:
     ask, asked = answering("session")
     assert (await fold.run(ONE, session="s", caller="ada", ask=ask)).success

@@ -81,7 +81,7 @@ def test_users_have_sessions_of_their_own_and_run_all_kinds() -> None:
 
 def load(**changes: Any) -> Load:
     kinds = [Kind(TRIVIAL, [float(n) for n in range(1, 102)], 0), Kind("one call", [10.0, 20.0], 0)]
-    made = Load(2, 1, 1, 60.0, 25.0, kinds, {}, [Leak("processes", 5, 6, 0, allowed=1)])
+    made = Load(2, 1, 1, 7, 60.0, 25.0, kinds, {}, [Leak("processes", 5, 6, 0, allowed=1)])
     return replace(made, **changes)
 
 

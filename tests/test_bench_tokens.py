@@ -66,6 +66,13 @@ def test_the_order_is_the_seeds_and_costs_add_up(folder: Path, tmp_path: Path) -
         Catalog(tmp_path, 1)
 
 
+@pytest.mark.parametrize("content", ["", "[]", '{"server": "a"}', '{"server": "a", "tools": [{"name": "b"}]}'])
+def test_a_file_that_is_no_catalog_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "bad.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"bad\.json is no catalog"):
+        Catalog(tmp_path, 1)
+
+
 def test_the_cost_of_a_conversation_is_every_request() -> None:
     context = Context(100, turns=[30, 50], written=20)
     spent = Cost.of(context)

@@ -94,8 +94,8 @@ async def fold(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Toolf
     named = {"name": HOSTILE[:60], "description": "x" * 5000, "inputSchema": {"type": "object"}}
     (folder / "catalog").mkdir()
     (folder / "catalog" / "odd.json").write_text(json.dumps({"server": "odd", "tools": [tool, named]}))
-    config = {"servers": {"lab": LAB, "gone": {"command": HOSTILE}}, "sandbox": {"pool": 1}, "audit": {"values": True}}
-    config["audit"]["enabled"] = True
+    servers = {"lab": LAB, "gone": {"command": HOSTILE}}
+    config = {"servers": servers, "sandbox": {"pool": 1}, "audit": {"enabled": True, "values": True}}
     async with Toolfold.open(config, catalog_dirs=(folder / "catalog",), data_dir=folder) as fold:
         await fold.listed(timeout=20)
         yield fold

@@ -69,7 +69,7 @@ def test_every_argument_of_the_library_is_documented() -> None:
     wanted: set[str] = set(get_type_hints(RunOptions))
     for name in ("open", "search", "run", "stream", "call", "refresh", "listed"):
         wanted |= set(parameters(getattr(toolfold.Toolfold, name)))
-    assert wanted - words(LIBRARY) == {"send"}, "`send` is for the gateway"
+    assert wanted - words(LIBRARY) - {"send"} == set(), "`send` is for the gateway"
 
 
 def test_every_error_and_its_code_is_in_the_table() -> None:

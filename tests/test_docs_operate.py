@@ -5,20 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-from tests.config_machine import Machine
 from toolfold.config.settings import SandboxSettings, Settings
 from toolfold.gateway.connections import ConnectionLimits
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL))
-def test_every_config_on_the_page_can_be_used(block: str, tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    assert not machine.load(machine.user(".config/toolfold/toolfold.toml", block)).problems
 
 
 def test_everything_in_the_data_folder_is_in_the_table() -> None:

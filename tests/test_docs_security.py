@@ -10,20 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.config_machine import Machine
 from toolfold.guards import chain
 
 PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
-
-
-@pytest.mark.parametrize("block", BLOCKS)
-def test_every_config_on_the_page_can_be_used(block: str, tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    loaded = machine.load(machine.user(".config/toolfold/toolfold.toml", block))
-    assert not loaded.problems
 
 
 def test_the_chain_is_in_the_order_that_the_page_gives() -> None:

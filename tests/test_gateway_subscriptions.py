@@ -253,7 +253,17 @@ async def test_a_client_that_opens_no_stream_for_updates_keeps_none(lab: Lab, mo
 
 
 async def test_without_exposed_resources_no_subscriptions_are_offered(tmp_path: Path) -> None:
-    async with serving(settings(mode="direct"), tmp_path) as served, served.client("ada", "legacy") as client:
+    async with (
+        serving(settings(mode="direct"), tmp_path) as served,
+        served.client("ada", "legacy") as client,
+        served.client("ada", "auto") as newer,
+    ):
+        assert newer.server_capabilities.resources is not None
+        assert newer.server_capabilities.resources.subscribe is False
+        uri = "toolfold://shelf/shelf://books/one"
+        async with newer.listen(tools_list_changed=True, resource_subscriptions=[uri]) as events:
+            assert events.honored.tools_list_changed is True
+            assert not events.honored.resource_subscriptions
         offered = client.server_capabilities.resources  # of long results
         assert offered is not None
         assert not offered.subscribe

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,10 +19,13 @@ from tests.asking import config
 from tests.lab import LAB
 from toolfold import Question, Toolfold
 from toolfold.errors import ConfigError, ToolfoldError
+from toolfold.gateway.exposition import exposition
 from toolfold.gateway.http import serve_http
 from toolfold.guards.events import Reply
-from toolfold.telemetry.metrics import Buckets, Counts
+from toolfold.telemetry.ledger_reader import LedgerReader
+from toolfold.telemetry.metrics import Buckets, Counts, TokenCounts
 from toolfold.telemetry.observe import SeenCall, SeenRun
+from toolfold.telemetry.totals import Totals
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +61,7 @@ async def served(data: Path, **more: Any) -> AsyncGenerator[tuple[Toolfold, str]
 async def get(url: str, token: str | None, **headers: str) -> httpx2.Response:
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         return await client.get(url, headers=headers)
 
 
@@ -89,6 +94,7 @@ async def test_what_happens_in_the_fold_is_counted(runtime_dir: Path) -> None:
             await fold.call("made up", "at all")
         await fold.search("note")
         response = await get(url, TOKENS["prometheus"])
+        ledger = fold.ledger.totals()
         openmetrics = await get(url, TOKENS["prometheus"], accept="application/openmetrics-text; version=1.0.0")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
@@ -118,6 +124,11 @@ async def test_what_happens_in_the_fold_is_counted(runtime_dir: Path) -> None:
         'toolfold_server_up{server="lab"}': 1,
     }
     assert {name: seen.get(name) for name in expected} == expected
+    for way, sums in (("direct", ledger.tokens_direct), ("toolfold", ledger.tokens_sent)):
+        found = [value for name, value in seen.items() if "tokens_total" in name and f'way="{way}"' in name]
+        assert sum(found) == sums > 0
+        assert seen[f'toolfold_cost_dollars_total{{way="{way}"}}'] == pytest.approx(ledger.cost(sums))
+    assert seen["toolfold_tokens_saved"] == ledger.tokens_saved
     for name in (
         "process_resident_memory_bytes",
         "toolfold_sandbox_starts_total",
@@ -142,12 +153,18 @@ async def test_readers_are_the_owner_unless_the_settings_name_others(runtime_dir
         }
         assert (await get(url, None)).status_code == 401
         assert (await get(url, TOKENS["owner"], host="evil.example")).status_code == 421
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
             posted = await client.post(url, headers={"authorization": f"Bearer {TOKENS['owner']}"})
         assert (posted.status_code, posted.headers["allow"]) == (405, "GET, HEAD")
     async with served(runtime_dir, callers=CALLERS, metrics={"readers": ["prometheus"]}) as (_, url):
         assert (await get(url, TOKENS["prometheus"])).status_code == 200
         assert (await get(url, TOKENS["owner"])).status_code == 403
+    scraper = {"prometheus": {**CALLERS["prometheus"], "scraper": True}}
+    async with served(runtime_dir, callers=scraper) as (_, url):
+        assert (await get(url, TOKENS["prometheus"])).status_code == 200
+        assert (await get(url, TOKENS["owner"])).status_code == 200
+        for path in ("/mcp", "/api/v1/runs", "/elsewhere"):
+            assert (await get(url.replace("/metrics", path), TOKENS["prometheus"])).status_code == 403
     async with served(runtime_dir, metrics={"readers": "anyone"}) as (_, url):
         assert (await get(url, None)).status_code == 200
         assert (await get(url, None, host="evil.example")).status_code == 421
@@ -197,3 +214,51 @@ def test_buckets_count_what_is_at_most_their_bound() -> None:
     for value in (0.5, 1.0, 1.5, 9.0):
         buckets.add(value)
     assert (buckets.counts, buckets.total) == ([2, 1, 1], 12.0)
+
+
+class FakeLedger(LedgerReader):
+    """A ledger that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.days: dict[str, Totals] = {}
+
+    def by_day(self, *, since: Any = None, caller: str | None = None, session: str | None = None) -> dict[str, Totals]:
+        return {day: totals for day, totals in self.days.items() if day >= str(since)}
+
+
+def test_tokens_are_counted_from_the_start_and_never_fall() -> None:
+    ledger = FakeLedger()
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    ledger.days = {"2020-01-01": Totals(tokens_code=5), today: Totals(tokens_code=10, tokens_results=7)}
+    tokens = TokenCounts(ledger)
+    assert set(tokens.read().values()) == {0}
+    ledger.days[today] = Totals(tokens_code=25, tokens_results=7)
+    assert tokens.read()["toolfold", "code"] == 15
+    ledger.days[today] = Totals(tokens_code=22, tokens_results=9)  # an estimate became exact
+    assert (tokens.read()["toolfold", "code"], tokens.read()["direct", "results"]) == (15, 2)
+    ledger.days["9000-01-01"] = Totals(tokens_code=3)
+    ledger.days["9000-01-02"] = Totals(tokens_code=4)
+    assert tokens.read()["toolfold", "code"] == 22
+    del ledger.days[today]  # is not read again
+    assert tokens.read()["toolfold", "code"] == 22
+
+
+async def test_the_page_lists_every_metric_with_its_labels(runtime_dir: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(toolfold_\w+)` \| (.*?) ?\| .+ \|$", page, flags=re.MULTILINE)
+    listed = {name: {*re.findall(r"`(\w+)`", labels)} for name, labels in rows}
+    counts = Counts([], ["lab"], lambda server, tool: True)
+    run = SeenRun("1", "local", None, "python", "", call_count=2)
+    run.calls = [SeenCall("1", "tool", "lab", name) for name in ("a", "b")]
+    counts.run_started(run)
+    for call in run.calls:
+        counts.call_ended(run, call)
+    counts.run_ended(run)
+    async with Toolfold.open({"servers": {"lab": LAB}}, data_dir=runtime_dir) as fold:
+        text, _ = await exposition(fold, counts, TokenCounts(fold.ledger), "")
+    served: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        if family.name.startswith("toolfold_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            served[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
+    assert listed == served

@@ -109,6 +109,17 @@ def test_what_is_hidden_is_what_is_always_denied(settings: PolicySettings, serve
         assert "deny" not in found
 
 
+def test_what_callers_may_know_of_is_remembered_but_not_without_end() -> None:
+    policy = Policy(PolicySettings(profile="read_only"))
+    first = policy.scope("ada")
+    for number in range(999):
+        policy.scope(str(number))
+    assert policy.scope("ada") is first
+    policy.scope("one more")
+    assert policy.scope("ada") is not first
+    assert policy.scope("ada").key == first.key
+
+
 def spellings(value: Any) -> list[Any]:
     """What a lenient program may read as the same."""
     if isinstance(value, bool):

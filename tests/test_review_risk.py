@@ -44,6 +44,10 @@ def risk(code: str) -> Risk:
         ("from toolfold import save_skill\nsave_skill('x')", "medium", "line 2: `save_skill` writes a skill"),
         ("open('skills/a.py', 'w').write('x')", "medium", "writes a skill"),
         ("open('skills/a.py').read()", "low", ""),
+        ("open('workspace/a.py', 'w').write('x')", "low", ""),
+        ("open('./skills/a.py', 'a')", "medium", "writes a skill"),
+        ("import os\nopen(os.path.join('/agent/skills/', 'a.py'), 'x')", "medium", "writes a skill"),
+        ("from pathlib import Path\nPath('workspace/skills.txt').write_text('')", "low", ""),
         ("from pathlib import Path\nPath('skills/a.py').write_text('')", "medium", "writes a skill"),
         ("from servers.hub import delete_repo\nawait delete_repo()", "medium", "calls hub.delete_repo, which is"),
         (

@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,7 +21,10 @@ from tests.zygote_lab import Lab, Watching, first_process, is_running, lab_aroun
 from toolfold import Toolfold
 from toolfold.errors import SandboxDied, SandboxUnavailable
 from toolfold.sandbox.sandbox import Sandbox
+from toolfold.sandbox.walls.cgroup import Cgroups, find_cgroups
 from toolfold.sandbox.zygote import lineage, process
+from toolfold.sandbox.zygote.cell import ClonedProcess
+from toolfold.sandbox.zygote.process import Clone
 
 pytestmark = pytest.mark.anyio
 
@@ -218,6 +224,36 @@ async def test_a_session_is_told_what_the_end_of_its_zygote_cost(runtime_dir: Pa
     assert "kept" in result.notice
 
 
+@pytest.mark.parametrize(
+    ("status", "killed_by_us", "code", "was_killed"),
+    [
+        pytest.param(3, False, 3, False, id="it ended by itself"),
+        pytest.param(3, True, 3, False, id="it had ended already"),
+        pytest.param(None, True, -9, False, id="we ended it"),
+        pytest.param(None, False, -9, True, id="something else ended it"),
+    ],
+)
+def test_what_ended_a_clone_is_known(status: int | None, killed_by_us: bool, code: int, was_killed: bool) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    read, write = os.pipe()
+    ours, theirs = socket.socketpair()
+    made = Clone(child.pid, os.pidfd_open(child.pid), ours, os.dup(read), read)
+    clone = ClonedProcess(made)
+    try:
+        if status is not None:
+            os.write(write, status.to_bytes(4, sys.byteorder, signed=True))
+        if killed_by_us:
+            clone.kill()
+        os.close(write)
+        assert (clone.wait(), clone.returncode, clone.was_killed) == (code, code, was_killed)
+    finally:
+        child.kill()
+        child.wait()
+        made.close()
+        assert theirs.recv(1) == b"", "nothing of it stays open"
+        theirs.close()
+
+
 class TestNothingIsLeft:
     async def test_closing_ends_every_zygote_and_a_start_after_it_makes_another(self, lab: Lab) -> None:
         zygotes = {zygote_of(await lab.start(owner, owner=owner)) for owner in ("ada", "bob")}
@@ -244,6 +280,25 @@ class TestNothingIsLeft:
         await _until(lambda: _ours() == warm)
         assert _open_files() == descriptors
         assert _groups() == groups
+        assert await value(await lab.start("last"), "1") == 1
+
+    async def test_a_sandbox_whose_limits_cannot_be_set_is_none(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if find_cgroups() is None:
+            pytest.skip("no control groups can be made here: run as root, or in a delegated cgroup")
+        await (await lab.start("warm")).close()
+        warm, descriptors = await _settled(), _open_files()
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Cgroups, "create", full)
+            with pytest.raises(SandboxUnavailable, match=r"limits could not be set: .*No space left on device"):
+                await lab.start("unlimited")
+        await _until(lambda: _ours() == warm)
+        assert _open_files() == descriptors
         assert await value(await lab.start("last"), "1") == 1
 
     async def test_many_at_once_and_one_after_another_leave_nothing(self, lab: Lab) -> None:

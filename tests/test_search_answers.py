@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.search_fixtures import OFFICE, office
-from toolfold.catalog.answer import DETAILS, Detail
+from toolfold.catalog.answer import DETAILS, Detail, fitting
 from toolfold.catalog.catalog import Catalog, Hit
 from toolfold.config.settings import ServerConfig, Settings
 from toolfold.definitions import Listing, ToolDefinition
@@ -248,6 +248,35 @@ def test_everything_lists_each_tool_by_name_and_nothing_else(real: Catalog, cata
     allowed = catalog.everything("full", allow=lambda entry: entry.server == "slack")
     assert [row["name"] for row in allowed] == sorted(OFFICE["slack"])
     assert all(list(row) == KEYS["full"] for row in allowed)
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    """Sixty tools of one server, whose names are equally long."""
+    catalog = Catalog.open(Settings(data_dir=tmp_path_factory.mktemp("alike"), semantic=False))
+    tools = [ToolDefinition(server="srv", name=f"create_issue_{number:07}") for number in range(60)]
+    catalog.update(Listing(server="srv", tools=tools))
+    return catalog
+
+
+def test_as_many_further_tools_are_named_as_fit(alike: Catalog) -> None:
+    line = alike.search("create issue", detail="name_only", limit=1).text.splitlines()[-1]
+    assert line.startswith("Also on these servers: srv: create_issue_")
+    assert line.count("create_issue_") == 11
+    assert len(line) + len(", ") == 75 * 3.6
+
+
+def test_without_a_limit_as_many_hits_come_as_fit(alike: Catalog) -> None:
+    hits = alike.search("create issue", limit=50).hits
+    size = len(hits[0].full) + 1
+    tokens = 4 * size // 4
+    for budget, fits in ((tokens, 4), (tokens - 1, 3), (2 * tokens, 8), (0, 1)):
+        shown, rest = fitting([*hits, *hits], "full", None, budget)
+        assert (len(shown), len(list(rest))) == (fits, 100 - fits)
+    many = list(hits) * 5
+    assert [len(fitting(many, "full", limit)[0]) for limit in (1, 7, 200, 201)] == [1, 7, 200, 200]
+    assert len(fitting(many, "full", None, 10**6)[0]) == 200
+    assert fitting([], "full", None)[0] == []
 
 
 def test_the_server_parameter_is_the_same_as_the_syntax(catalog: Catalog) -> None:

@@ -139,6 +139,21 @@ def test_outputs_of_runs_go_by_size_the_oldest_first_and_only_those_of_the_same_
     assert names(tmp_path) == {"run-00000000", "run-00000001", "run-0000000f"}
 
 
+def test_nothing_goes_where_the_setting_is_never(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    with another_gateway(tmp_path) as homes:
+        keep_run(homes, "run-00000001", days=4000)
+        outputs = make_session(homes, "mine").workspace / "outputs"
+        outputs.mkdir()
+        (outputs / "abcdef-1.txt").write_text("x")
+        (logs / "old.log").write_text("x")
+        make_old(logs / "old.log", 4000)
+    sweep(tmp_path, runs="never", outputs="never", logs="never", sessions="never")
+    kept = {kind: kept.count for kind, kept in survey(tmp_path).items()}
+    assert kept == {"sessions": 1, "outputs": 1, "runs": 1, "logs": 1}
+
+
 def test_named_sessions_go_only_by_setting(tmp_path: Path) -> None:
     with another_gateway(tmp_path) as homes:
         make_old(make_session(homes, "old").path, days=4000)

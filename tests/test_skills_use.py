@@ -62,6 +62,9 @@ async def test_a_new_session_finds_a_skill_by_search_and_uses_it(lab: Office) ->
     assert "from skills import read_all  # async read_all(paths: list[str]) -> list[str]" in found.text
     for line in ("from skills import read_all", "from skills.read_all import read_all"):
         assert await printed(lab, f"{line}\nprint(await read_all(['x']))") == "['did read_note']\n"
+    whole = (await lab.fold.search("read several notes at once", detail="full")).text
+    assert "Read several notes of the office at once." in whole
+    assert "['did read_note', 'did read_note']" in whole, "its examples too"
     inside = "from toolfold import search_tools\nhit = search_tools('read several notes', detail='full')[0]\n"
     assert await printed(lab, f"{inside}print(hit.import_, hit.kind, hit.signature)", session="two") == (
         "from skills import read_all skill async read_all(paths: list[str]) -> list[str]\n"

@@ -163,7 +163,7 @@ async def test_a_run_its_calls_and_what_servers_see_are_one_trace(runtime_dir: P
 async def check_tree(collector: Collector, url: str, mode: str, digit: str) -> None:
     trace, parent, other = digit * 32, digit * 16, digit * 31 + "0"
     async with (
-        httpx2.AsyncClient(headers={"traceparent": f"00-{trace}-{parent}-01"}) as http,
+        httpx2.AsyncClient(headers={"traceparent": f"00-{trace}-{parent}-01"}, timeout=60) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         result: Any = await client.call_tool("run_code", {"code": CODE, "session": mode})

@@ -129,6 +129,23 @@ class TestRecords:
         memory.error = KeyringLocked("not needed any more")
         assert other.load().access_token == "access-2"
 
+    async def test_what_could_not_be_written_while_the_keyring_was_asked_is_not_lost(
+        self, memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mine = file_of(tmp_path)
+        asking = asyncio.create_task(mine.catch_up())
+        await asyncio.sleep(0)  # it asks in a thread now, and goes on when we wait
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("toolfold.upstream.auth.store.os.fsync", full)
+            with pytest.raises(OSError, match="No space left"):
+                mine.save(signed_in())
+        await asking
+        assert mine.load().access_token == "access-1"
+
     def test_two_data_folders_have_a_sign_in_each(self, memory: Memory, tmp_path: Path) -> None:
         file_of(tmp_path / "a").save(signed_in())
         file_of(tmp_path / "b").save(signed_in("access-2"))

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,7 @@ class TestSigningIn:
     async def test_a_second_sign_in_uses_the_same_registration(self, site: Site, tmp_path: Path) -> None:
         first = await sign_in(site, tmp_path)
         second = await sign_in(site, tmp_path)
+        assert {oct(path.stat().st_mode & 0o7777) for path in (tmp_path / "auth").iterdir()} == {"0o600"}
         assert first.client == second.client
         assert first.access_token != second.access_token
         assert site.issuer.count["registrations"] == 1
@@ -125,6 +126,27 @@ class TestSigningIn:
             await Login("site", site.config(), tmp_path).sign_in(show)
             await asyncio.gather(*browsing)
         assert seen == [400, 400, 404, 400, 200]
+
+    @pytest.mark.parametrize("whole", [True, False])
+    async def test_the_last_address_or_what_follows_in_it_can_be_pasted(
+        self, site: Site, tmp_path: Path, whole: bool
+    ) -> None:
+        shown: asyncio.Queue[str] = asyncio.Queue()
+        wrong: list[str] = []
+
+        async def lines() -> AsyncIterator[str]:
+            async with httpx2.AsyncClient(timeout=20) as elsewhere:
+                last = (await elsewhere.get(await shown.get())).headers["location"]
+            for line in ("", "  ", "what?", last.replace("state=", "state=x"), last):
+                yield f" {line if whole else line.partition('?')[2] or line}\n"
+
+        login = Login("site", site.config(), tmp_path)
+        async with asyncio.timeout(30):
+            record = await login.sign_in(
+                shown.put_nowait, pasted=lines(), on_wrong_paste=lambda: wrong.append("not this one")
+            )
+        assert record.access_token
+        assert len(wrong) == 2, "empty lines are none"
 
     async def test_a_person_who_says_no_is_told_so(self, site: Site, tmp_path: Path) -> None:
         def refuse(url: str) -> None:
@@ -306,7 +328,9 @@ class TestClientCredentials:
         secret = "not-the-secret-4711"
         wrong = self.SETTINGS.model_copy(update={"client_secret": secret})
         async with fleet_of(site, tmp_path, oauth=wrong) as fleet:
-            with pytest.raises(UpstreamUnavailable, match=r"client credentials failed: .*invalid_client") as raised:
+            with pytest.raises(
+                UpstreamUnavailable, match=r"client credentials failed: .*refused with HTTP 401 \(invalid_client\)"
+            ) as raised:
                 await greet(fleet)
         assert secret not in str(raised.value)
         assert secret not in "".join(path.read_text() for path in (tmp_path / "logs").iterdir())

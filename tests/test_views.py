@@ -168,9 +168,17 @@ async def test_the_audit_log_of_all_is_the_owners(place: Place) -> None:
 
 async def test_counts_are_of_the_caller_or_of_all(place: Place) -> None:
     stats = await place.views.stats(OWNER)
-    assert (stats.counts.runs, stats.counts.failed_runs, stats.counts.calls) == (2, 1, 2)
-    mine = (await place.views.stats(WEB)).counts
-    assert (mine.runs, mine.failed_runs) == (1, 0)
+    assert (stats.gateway.runs, stats.gateway.failed_runs, stats.gateway.calls) == (2, 1, 2)
+    assert {each.caller for each in stats.callers} == {"web", "ci"}
+    assert ("web", "mine") in [(each.caller, each.session) for each in stats.sessions]
+    assert stats.tools[0].tool == "lab.add"
+    assert stats.days[0].tokens.runs == stats.total.runs > 3
+    assert stats.total.labels["tokens_saved"] in {"computed", "estimated"}
+    mine = await place.views.stats(WEB)
+    assert (mine.gateway.runs, mine.gateway.failed_runs, mine.callers) == (1, 0, [])
+    assert {each.caller for each in mine.sessions} == {"web"}
+    assert 0 < mine.total.tokens_sent < stats.total.tokens_sent
+    assert (await place.views.stats(OWNER, since="2099-01-01")).total.runs == 0
     overview = await place.views.overview(OWNER)
     assert overview.servers == {"listed": 1}
     assert overview.sandbox

@@ -265,12 +265,13 @@ class Toolfold:
             self.catalog.recheck()
             if self.catalog.missing:
                 with run.deadline.waiting():
-                    named = named_servers(code, self.catalog.missing)
+                    named = named_servers(code, self.catalog.missing, self.catalog.names)
                     await self.live.listed_for_program(named, run.deadline.patience)
             refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
-            sessions = (await self._sandbox()).sessions
+            with run.deadline.waiting():
+                sessions = (await self._sandbox()).sessions
             await self._trees.fresh(self._chain.scope(run.caller))
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import contextlib
 import json
+import os
 import re
+import signal
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -29,6 +33,37 @@ async def monty(engine_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     found = await candidate("monty", engine_data, SETTINGS)
     async with box_around(found.backend, tmp_path_factory.mktemp("monty")) as box:
         yield box
+
+
+async def test_nothing_is_left_of_an_interpreter_whose_driver_was_killed(monty: Box) -> None:
+    busy = asyncio.create_task(monty.run("print('busy')\nwhile True: pass", timeout=60))
+    async with asyncio.timeout(30):
+        while not (found := _drivers(monty)) or len(_group(found[0])) < 2:
+            await asyncio.sleep(0.01)
+    [driver] = found
+    os.kill(driver, signal.SIGKILL)
+    assert (await busy).failure is not None
+    assert _group(driver) == []
+    assert await monty.printed("print(2)") == "2\n"
+
+
+def _drivers(monty: Box) -> list[int]:
+    return [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if b"monty.worker.boot" in (words := path.read_bytes()) and str(monty.home.path).encode() in words
+    ]
+
+
+def _group(number: int) -> list[str]:
+    """The living processes of a process group."""
+    found: list[str] = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, group = path.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            if group == str(number) and state != "Z":
+                found.append(path.parent.name)
+    return found
 
 
 class TestSubset:

@@ -186,11 +186,14 @@ def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: fl
 
 
 def _in_steps(tests: Sequence[Test]) -> Iterator[Sequence[Test]]:
+    """The first ones before the others; of each step a file's together, so that they share their fixtures."""
     spent, count = 0.0, 0
     while count < len(tests) and spent < _AT_FIRST:
         spent += tests[count].seconds
         count += 1
-    yield from filter(None, (tests[:count], tests[count:]))
+    for step in filter(None, (tests[:count], tests[count:])):
+        files = list(dict.fromkeys(test.file for test in step))
+        yield sorted(step, key=lambda test: files.index(test.file))
 
 
 def _report(done: list[Result]) -> dict[str, Any]:

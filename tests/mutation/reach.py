@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -35,7 +36,8 @@ _OTHER_ROOMS = (
     "test_third_party_*",
 )
 """Tests of other rooms, or of whole programs in processes of their own: too dear to be asked about each mutant."""
-_KILLERS_QUICKER = 20
+_NEARER = 20
+_FEW = 10
 _IN_CONTAINERS = re.compile(r"/test_container|\[docker|\[podman")
 """Slow, and the same tests run in other sandboxes too; they are for mutants of containers."""
 _RUNS_ELSEWHERE = {
@@ -62,6 +64,7 @@ class Reach:
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self._files: dict[str, dict[str, Any]] = json.loads(cache.read_text()) if cache.exists() else {}
+        self._breadths: dict[str, list[int]] = {}
 
     def refresh(self, trees: Trees) -> None:
         """Run the test files that are new or have changed, once each, with coverage."""
@@ -79,37 +82,53 @@ class Reach:
             if found["bad"]:
                 print(f"  {len(found['bad'])} do not pass here and are not used: {', '.join(found['bad'])[:300]}")
             self._files[name] = {**found, "digest": wanted[name]}
+            self._breadths.pop(name, None)
             self._cache.write_text(json.dumps(self._files))
 
     def tests_for(self, mutant: Mutant, source: bytes, budget: float, killers: Collection[str] = ()) -> list[Test]:
-        """The quickest tests that reach a mutant, within a budget; those of a file that is about it count as quicker,
-        and so do `killers`.
-
-        A file's tests come together, so that they share their fixtures.
-        """
-        words = {word for part in Path(mutant.file).with_suffix("").parts for word in part.split("_")}
-        found: list[tuple[float, Test]] = []
-        setups: dict[str, float] = {}
+        """The tests that reach a mutant, the most promising first, within a budget: those that reach its very line,
+        then `killers`, tests of a file that is about it, those that reach little else, and quick ones."""
+        words = _words(mutant.file.removesuffix(".py"))
+        found: list[tuple[bool, float, Test]] = []
         for name, data in self._files.items():
             tests = [Test(*test) for test in data["tests"]]
-            # A fixture that a file's tests share is charged to the first of them.
-            setups[name] = max((test.setup for test in tests), default=0.0)
+            breadths = self._breadths_in(name)
+            # A fixture that a file's tests share is charged to the first of them. What reaches little does not use it.
+            shared, broadest = max((test.setup for test in tests), default=0.0), max(breadths, default=0)
+            same_line = {*data["reach"].get(mutant.file, {}).get(mutant.place, {}).get(str(mutant.offset), ())}
             for number in self._reached(data["reach"], len(tests), mutant, source):
-                test = tests[number]
+                test, breadth = tests[number], breadths[number]
                 if _IN_CONTAINERS.search(test.name) and not mutant.is_of_containers:
                     continue
-                nearness = (1 + len(words & {*re.split(r"[\W_]+", test.name)})) ** 2
-                nearness *= _KILLERS_QUICKER if test.name in killers else 1
-                found.append(((test.seconds + setups[name] / 4) / nearness, test))
-        chosen: dict[str, list[Test]] = {}
+                setup = shared if breadth > broadest / _FEW else test.setup
+                nearness = (1 + len(words & _words(test.name))) ** 2
+                nearness *= _NEARER if test.name in killers else 1
+                rank = (test.seconds + setup / 4 + 0.01) * breadth / nearness
+                found.append((number not in same_line, rank, Test(test.name, setup, test.seconds)))
+        chosen: list[Test] = []
+        files: set[str] = set()
         spent = 0.0
-        for _, test in sorted(found, key=lambda one: one[0]):
-            cost = test.seconds + (0.0 if test.file in chosen else setups[test.file])
+        for _, _, test in sorted(found, key=lambda one: one[:2]):
+            cost = test.seconds + (0.0 if test.file in files else test.setup)
             if chosen and spent + cost > budget:
                 continue
             spent += cost
-            chosen.setdefault(test.file, []).append(test)
-        return [test for tests in chosen.values() for test in tests]
+            files.add(test.file)
+            chosen.append(test)
+        return chosen
+
+    def _breadths_in(self, file: str) -> list[int]:
+        """How many functions each test of a file reaches."""
+        if file not in self._breadths:
+            data = self._files[file]
+            reached = Counter(
+                number
+                for places in data["reach"].values()
+                for lines in places.values()
+                for number in _tests_in([lines])
+            )
+            self._breadths[file] = [reached[number] for number in range(len(data["tests"]))]
+        return self._breadths[file]
 
     def _reached(self, reach: dict[str, Any], count: int, mutant: Mutant, source: bytes) -> set[int]:
         other = next((host for part, host in _RUNS_ELSEWHERE.items() if mutant.file.startswith(part)), None)
@@ -119,7 +138,7 @@ class Reach:
         functions: dict[str, Any] = reach.get(mutant.file, {})
         if mutant.place in functions:
             lines = functions[mutant.place]
-            return set(lines.get(str(mutant.offset), ())) or _tests_in([lines])
+            return _tests_in([lines])
         users = set(_users(source, mutant.constant)) if mutant.constant else set[str]()
         if users:
             return _tests_in(lines for place, lines in functions.items() if place in users)
@@ -136,6 +155,10 @@ class Reach:
 def _mapped(tree: Tree, name: str) -> tuple[str, dict[str, Any], str]:
     found = tree.do({"do": "map", "files": [name], "limit": 1800}, containers="/backends/" in name)
     return name, found, tree.log
+
+
+def _words(name: str) -> set[str]:
+    return {word.removesuffix("s") for word in re.split(r"[\W_]+", name)} - {"", "test", "py"}
 
 
 def _tests_in(functions: Iterable[dict[str, list[int]]]) -> set[int]:

@@ -408,7 +408,8 @@ class _State:
 
     @cached_property
     def names(self) -> ApiNames:
-        return ApiNames.of(ToolDefinition(server=one.server, name=one.name) for one in self.of_kind["tool"])
+        tools = (ToolDefinition(server=one.server, name=one.name) for one in self.of_kind["tool"])
+        return ApiNames.of(tools, self._configured)
 
     @cached_property
     def written(self) -> WrittenNames:

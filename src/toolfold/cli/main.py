@@ -22,6 +22,7 @@ COMMANDS = {
     "generate": "Write the typed API of all tools into a folder.",
     "doctor": "Check config, servers and sandbox, and say what to do.",
     "savings": "Count what the definitions of your own servers cost, and what Toolfold's do.",
+    "stats": "Show runs, calls and errors until now, and the tokens and money that they saved.",
     "auth": "Sign in to remote servers.",
     "dashboard": "Open the dashboard of a gateway that runs here.",
     "approve": "Answer programs that wait for a person's approval.",

@@ -47,6 +47,24 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
     return fold
 
 
+def moment(text: str) -> float:
+    """A time as people write it, or an age, in seconds since 1970."""
+    import contextlib
+    from datetime import UTC, datetime
+
+    from toolfold.config.units import parse_age
+    from toolfold.errors import ConfigError
+
+    with contextlib.suppress(ValueError, TypeError):
+        return datetime.now(UTC).timestamp() - parse_age(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is neither a time nor an age.", hint="For example 2026-11-02T08:00, or 2h."
+        ) from None
+
+
 def exported_spans(*, quiet: bool = False) -> AbstractContextManager[None]:
     """Meanwhile spans go where OpenTelemetry's variables say. What keeps them from it is said, unless `quiet`."""
     from toolfold.cli.console import note

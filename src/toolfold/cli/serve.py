@@ -82,7 +82,7 @@ async def _serve_stdio(fold: Toolfold, mode: Mode | None, data: Path | None) -> 
     from toolfold.gateway.greeting import Greeting
     from toolfold.gateway.texts import only_reads
 
-    mode = mode or fold.settings.mode
+    fold.ledger.mode = mode = mode or fold.settings.mode
     greeting = Greeting(read_only=only_reads(fold.settings))
     if mode == "code" and not fold.settings.expose:
         await greeting.while_importing("toolfold.gateway.stdio")
@@ -113,7 +113,7 @@ async def _serve_http(
         raise ConfigError("A token was given together with --no-token.", hint="Leave one of them out.")
     made = None if given or no_token else own_token(fold.settings.data_dir)
 
-    mode = mode or fold.settings.mode
+    fold.ledger.mode = mode = mode or fold.settings.mode
     programs = {mode, *(caller.mode or mode for caller in fold.settings.callers.values())} != {"direct"}
     questions = Questions()
     async with _AskLocally(fold, data, questions) as ask_locally, _dashboard(fold, questions, "http") as door:

@@ -42,6 +42,8 @@ class CallerSettings(Model):
     """Whether it is an application that speaks for its users: only then may it give context values."""
     mode: Mode | None = None
     """Which tools it is offered, where that is not what everyone is."""
+    scraper: bool = False
+    """Whether its token opens `/metrics`, and nothing else."""
 
 
 def _check_tokens(callers: dict[str, CallerSettings]) -> dict[str, CallerSettings]:

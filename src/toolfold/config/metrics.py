@@ -20,4 +20,5 @@ class MetricsSettings(Model):
 
     enabled: bool = True
     readers: Readers = (OWNER,)
-    """`owner` (the gateway's own token), names of callers, or `anyone`, without a token and on loopback only."""
+    """Beside callers that are scrapers: `owner` (the gateway's own token), names of other callers, or `anyone`, without
+    a token and on loopback only."""

@@ -34,7 +34,7 @@ class Callers:
             self._by_digest[digest] = Caller(f"token:{digest[:8]}", owner=True)
         if settings is not None:
             self._by_digest |= {
-                each.token_sha256: Caller(name, frozenset(each.groups), each.host)
+                each.token_sha256: Caller(name, frozenset(each.groups), each.host, scraper=each.scraper)
                 for name, each in settings.callers.items()
             }
         self._jwt: JwtCallers | None = None

@@ -125,7 +125,8 @@ class AnnouncingServer(Server[Any]):
     def __init__(
         self, name: str, changes: Changes, subscriptions: ResourceSubscriptions | None = None, **options: Any
     ) -> None:
-        listen = ListenHandler(changes.bus) if subscriptions is None else subscriptions.listen
+        self._listen_to_lists = ListenHandler(changes.bus)
+        listen = self._listen if subscriptions is None else subscriptions.listen
         super().__init__(name, on_subscriptions_listen=listen, **options)
         self._changes = changes
         self._subscriptions = subscriptions
@@ -153,6 +154,13 @@ class AnnouncingServer(Server[Any]):
         if ctx.request is None:
             self._client.session = ctx.session
             self._changes.subscribe(lambda event: self._client.put(event) if self.offers(event) else None)
+
+    async def _listen(
+        self, ctx: ServerRequestContext[Any], params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Without `subscriptions`: the SDK would promise updates of every resource that is named."""
+        lists = params.notifications.model_copy(update={"resource_subscriptions": None})
+        return await self._listen_to_lists(ctx, params.model_copy(update={"notifications": lists}))
 
     async def _subscribe(self, ctx: ServerRequestContext[Any], params: types.SubscribeRequestParams) -> Any:
         assert self._subscriptions is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -16,19 +17,26 @@ from toolfold import __version__
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
     from toolfold.session.start import Statistics
-    from toolfold.telemetry.metrics import Buckets, Counts
+    from toolfold.telemetry.metrics import Buckets, Counts, TokenCounts, TokenUse
 
 Labelled = Mapping[tuple[str, ...], float]
 
 
-async def exposition(fold: Toolfold, counts: Counts, accept: str) -> tuple[bytes, str]:
+async def exposition(fold: Toolfold, counts: Counts, tokens: TokenCounts, accept: str) -> tuple[bytes, str]:
     """The text, and its media type, in the form that `accept` asks for."""
     statistics = await fold.statistics()
+    used = await asyncio.to_thread(tokens.read)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(
-        _Once([*_runs(counts), *_calls(counts), *_people(counts), *_sandboxes(statistics), *_state(fold)])
-    )
+    families = [
+        *_runs(counts),
+        *_calls(counts),
+        *_people(counts),
+        *_tokens(used, fold.settings.token_price, is_estimated=tokens.is_estimated),
+        *_sandboxes(statistics),
+        *_state(fold),
+    ]
+    registry.register(_Once(families))
     encode, media_type = choose_encoder(accept)
     return encode(registry), media_type
 
@@ -64,6 +72,18 @@ def _calls(counts: Counts) -> Iterator[Metric]:
     yield _histogram("call_duration_seconds", "Calls, a person's decision included.", durations, "server")
     yield _counter("call_result_bytes", "Size of servers' results.", _single(counts.call_bytes), "server")
     yield _counter("call_decisions", "What the policy decided on calls.", _single(counts.decisions), "decision")
+
+
+def _tokens(used: Mapping[TokenUse, int], price: float, *, is_estimated: bool) -> Iterator[Metric]:
+    help_text = "Tokens that models were sent (toolfold), and that the same calls would have cost otherwise (direct)."
+    yield _counter("tokens", help_text, used, "way", "use")
+    ways = {way: sum(number for (each, _), number in used.items() if each == way) for way, _ in used}
+    yield _gauge(
+        "tokens_saved", "Tokens of the direct way less those that were sent.", ways["direct"] - ways["toolfold"]
+    )
+    yield _gauge("tokens_estimated", "Whether some of these numbers are estimates.", is_estimated)
+    costs = {(way,): number * price / 1_000_000 for way, number in ways.items()}
+    yield _counter("cost_dollars", "What these tokens cost, by the setting `token_price`.", costs, "way")
 
 
 def _people(counts: Counts) -> Iterator[Metric]:

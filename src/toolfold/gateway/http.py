@@ -15,21 +15,23 @@ from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
 from toolfold.gateway.health import Readiness, alive
-from toolfold.gateway.metrics import PATH as METRICS
-from toolfold.gateway.metrics import MetricsEndpoint
+from toolfold.gateway.metrics import add_metrics
 from toolfold.gateway.routes import Late, Routes
 from toolfold.gateway.texts import only_reads
 from toolfold.gateway.traced import traced
 from toolfold.telemetry.activity import Activity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
     from contextlib import AbstractAsyncContextManager
+
+    from starlette.types import ASGIApp
 
     from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
     from toolfold.gateway.dashboard.door import Door
     from toolfold.gateway.runs import AskLocally
+    from toolfold.gateway.streamable import McpEndpoint
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
@@ -89,12 +91,9 @@ async def serve_http(
     rest = Late()
     routes.add("/api/v1/*", traced(rest))
     routes.add("/healthz", alive, who="anyone")
-    used: set[Mode] = {usual, *modes.values()}
-    readiness = Readiness(fold, callers, programs=used != {"direct"})
+    readiness = Readiness(fold, callers, programs={usual, *modes.values()} != {"direct"})
     routes.add("/readyz", readiness, who="anyone")
-    if fold.settings.metrics.enabled:
-        metrics = MetricsEndpoint(fold, hosts, loopback=is_loopback(host))
-        routes.add(METRICS, metrics, who="anyone" if metrics.is_open else "caller")
+    add_metrics(routes, fold, hosts, loopback=is_loopback(host))
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
         dashboard.serve_at(
@@ -106,33 +105,45 @@ async def serve_http(
         activity = dashboard.activity if dashboard is not None else stack.enter_context(_activity(fold))
         stack.push_async_callback(readiness.close)
         started(f"{url}/mcp")
-        await asyncio.to_thread(importlib.import_module, "toolfold.gateway.streamable")
-        from mcp.server.transport_security import TransportSecuritySettings
-
-        from toolfold.gateway.changes import Changes
-        from toolfold.gateway.server import make_server
-        from toolfold.gateway.streamable import McpEndpoint
-
+        for module in ("streamable", "server"):
+            await asyncio.to_thread(importlib.import_module, f"toolfold.gateway.{module}")
         origins = [f"http://{name}:{bound}" for name in names]
-        security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins) if names else None
-        changes = Changes(fold)
-        servers = {each: make_server(fold, mode=each, ask_locally=ask_locally, changes=changes) for each in used}
         if prepared is not None:
             await stack.enter_async_context(prepared)
-        state = await stack.enter_async_context(servers[usual].lifespan(servers[usual]))
-        by_caller = {name: servers[each] for name, each in modes.items()}
-        await early.become(McpEndpoint(servers[usual], security, state, by_caller, changes))
-        await asyncio.to_thread(importlib.import_module, "toolfold.gateway.rest.api")
-        from toolfold.gateway.rest.api import make_api
+        await early.become(await _mcp(fold, stack, usual, modes, ask_locally, hosts if names else None, origins))
 
-        rest.become(make_api(fold, activity, ask_locally, lambda caller: modes.get(caller, usual), hosts, origins))
+        def make_rest() -> ASGIApp:
+            from toolfold.gateway.rest.api import make_api
+
+            return make_api(fold, activity, ask_locally, lambda caller: modes.get(caller, usual), hosts, origins)
+
+        rest.become(make_rest)
         await asyncio.Event().wait()
 
 
-def _greeting(fold: Toolfold, mode: Mode) -> Greeting | None:
-    """What is known before anything is listed. What other modes offer only the catalog knows."""
-    is_plain = mode == "code" and not fold.settings.expose
-    return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
+async def _mcp(
+    fold: Toolfold,
+    stack: AsyncExitStack,
+    usual: Mode,
+    modes: Mapping[str, Mode],
+    ask_locally: AskLocally | None,
+    hosts: list[str] | None,
+    origins: list[str],
+) -> McpEndpoint:
+    """What answers at /mcp: a server for each mode that callers have."""
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    from toolfold.gateway.changes import Changes
+    from toolfold.gateway.server import make_server
+    from toolfold.gateway.streamable import McpEndpoint
+
+    security = None if hosts is None else TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+    changes = Changes(fold)
+    used: set[Mode] = {usual, *modes.values()}
+    servers = {each: make_server(fold, mode=each, ask_locally=ask_locally, changes=changes) for each in used}
+    server = servers[usual]
+    state = await stack.enter_async_context(server.lifespan(server))
+    return McpEndpoint(server, security, state, {name: servers[each] for name, each in modes.items()}, changes)
 
 
 @contextmanager
@@ -144,6 +155,12 @@ def _activity(fold: Toolfold) -> Generator[Activity]:
     finally:
         forget()
         activity.close()
+
+
+def _greeting(fold: Toolfold, mode: Mode) -> Greeting | None:
+    """What is known before anything is listed. What other modes offer only the catalog knows."""
+    is_plain = mode == "code" and not fold.settings.expose
+    return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
 
 
 def listen(host: str, port: int) -> socket.socket:

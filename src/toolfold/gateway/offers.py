@@ -26,6 +26,8 @@ DEFAULT_BUDGET = 1500
 FIRST_LISTING = 6.0
 """Seconds that a list waits for servers that were never listed: some clients give up after ten. The rest is announced
 when it is there."""
+_ESTIMATED = 0.93
+"""How much of the budget is given away: counts are estimates, and exact ones load 60 MB of vocabulary."""
 _Key = tuple[str, str]
 
 
@@ -104,13 +106,15 @@ class Offers:
         if scope.key not in self._chosen:
             entries = self._fold.catalog.entries_in("tool", scope)
             chosen = entries if self._mode == "direct" else self._choose(entries)
+            if self._mode == "hybrid":
+                self._fold.ledger.offered("hybrid", sum(map(self._cost, chosen)))
             self._chosen[scope.key] = sorted(self._names[entry.server, entry.name] for entry in chosen)
         return self._chosen[scope.key]
 
     def _choose(self, entries: Sequence[Entry]) -> list[Entry]:
         """Those that the settings name, and within the budget the most used ones, of these the smallest first."""
         named = [entry for entry in entries if any(self._is_named(entry, each) for each in self._wanted)]
-        left = self._budget - sum(map(self._cost, named))
+        left = int(self._budget * _ESTIMATED) - sum(map(self._cost, named))
         if left <= 0:
             return named
         uses = self._uses

@@ -11,12 +11,13 @@ from toolfold.errors import InvalidRequest
 from toolfold.gateway.callers import CONTEXT_HEADER, Callers, context_values
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-Who = Literal["anyone", "caller", "owner"]
-"""`caller` needs a valid token (the gateway's own, or a configured caller's), `owner` the gateway's own."""
+Who = Literal["anyone", "caller", "owner", "scraper"]
+"""`caller` needs a valid token (the gateway's own, or a configured caller's), `owner` the gateway's own. `scraper` is a
+caller, or one whose token is good for nothing else."""
 
 _REFUSED_BODY = 64 * 1024
 """Bytes of body that are read from a request without a valid token, so that its sender gets to read the refusal."""
@@ -41,7 +42,7 @@ class Routes:
     def add(self, path: str, app: ASGIApp, *, who: Who = "caller") -> None:
         """`path` is exact, or ends with `/*`: then the path before it and all below. Of several, the longest wins."""
         if who != "anyone":
-            app = Authenticated(app, self._callers, owner=who == "owner")
+            app = Authenticated(app, self._callers, owner=who == "owner", scrapers=who == "scraper")
         if path.endswith("/*"):
             self._below[path.removesuffix("/*")] = app
         else:
@@ -66,23 +67,31 @@ class Routes:
 
 
 class Late:
-    """An application that is imported after the gateway has begun to listen: requests wait for it, within reason."""
+    """An application that is imported and made by the first request to it, which may come before that is possible:
+    requests wait, within reason."""
 
     def __init__(self) -> None:
-        self._app: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
+        self._maker: asyncio.Future[Callable[[], ASGIApp]] = asyncio.get_running_loop().create_future()
+        self._making: asyncio.Task[ASGIApp] | None = None
 
-    def become(self, app: ASGIApp) -> None:
-        self._app.set_result(app)
+    def become(self, make: Callable[[], ASGIApp]) -> None:
+        """From now on it is possible. `make` is called in a thread, once."""
+        self._maker.set_result(make)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app: ASGIApp
+        if self._making is None:
+            self._making = asyncio.create_task(self._make())
         try:
             async with asyncio.timeout(_LATEST):
-                app = await asyncio.shield(self._app)
+                app = await asyncio.shield(self._making)
         except TimeoutError:
-            body = {"error": {"code": "starting", "message": "The gateway is still starting.", "hint": "Try again."}}
+            body = _error("starting", "The gateway is still starting.", "Try again in a few seconds.")
             app = JSONResponse(body, 503, {"Retry-After": "5"})
         await app(scope, receive, send)
+
+    async def _make(self) -> ASGIApp:
+        return await asyncio.to_thread(await self._maker)
 
 
 class Authenticated:
@@ -93,11 +102,12 @@ class Authenticated:
     the values that a host application gave with it, in the header `Toolfold-Context`.
     """
 
-    def __init__(self, app: ASGIApp, callers: Callers, *, owner: bool = False) -> None:
-        """`owner`: refuse other callers as well."""
+    def __init__(self, app: ASGIApp, callers: Callers, *, owner: bool = False, scrapers: bool = False) -> None:
+        """`owner`: refuse other callers as well. `scrapers`: let those in who may read metrics only."""
         self._app = app
         self._callers = callers
         self._owner = owner
+        self._scrapers = scrapers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -107,10 +117,11 @@ class Authenticated:
                 await _refuse(scope, receive, send)
                 return
             connection.prove()
-            if self._owner and not caller.owner:
-                await JSONResponse(_error("forbidden", "Only the owner of this gateway may read this."), 403)(
-                    scope, receive, send
-                )
+            refusal = "Only the owner of this gateway may read this." if self._owner and not caller.owner else ""
+            if caller.scraper and not self._scrapers:
+                refusal = "This token opens /metrics only."
+            if refusal:
+                await JSONResponse(_error("forbidden", refusal), 403)(scope, receive, send)
                 return
             try:
                 scope["state"] |= {
@@ -118,6 +129,7 @@ class Authenticated:
                     "groups": caller.groups,
                     "owner": caller.owner,
                     "host": caller.host,
+                    "scraper": caller.scraper,
                     "context": context_values(header(scope, CONTEXT_HEADER), caller),
                 }
             except InvalidRequest as error:

@@ -27,6 +27,9 @@ LOCAL_CALLER = "local"
 LONGEST_PAUSE = 3600.0
 """Seconds for which one run's clock may stand still in total; after that it goes on whatever is being decided."""
 
+_INSTALLATION = 900.0
+"""Seconds that installing `sandbox.packages` may take before the first program."""
+
 Ask = Callable[[Question], Awaitable[Reply | Replied]]
 _log = logging.getLogger("toolfold")
 
@@ -148,6 +151,8 @@ class Caller:
     """Whether it is an application that may give context values for its users."""
     owner: bool = False
     """Whether it is the gateway's owner, who may see what all callers do."""
+    scraper: bool = False
+    """Whether it may read metrics, and nothing else."""
 
 
 @dataclass
@@ -254,15 +259,15 @@ class RunOptions(TypedDict, total=False):
 
 
 def run_deadline(settings: Settings, timeout: float | None) -> Deadline:
-    """The clock of a program. By default it leaves time for what one call of a server may take, its start included; a
-    time that somebody has chosen always holds."""
+    """The clock of a program. By default it leaves time for what one call of a server may take, its start included, and
+    for installing `sandbox.packages`; a time that somebody has chosen always holds."""
     sandbox = settings.sandbox
     if timeout is not None:
         return Deadline(timeout)
     if "timeout" in sandbox.model_fields_set:
         return Deadline(sandbox.timeout)
-    longest = (each.start_timeout + each.call_timeout for each in settings.servers.values())
-    return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
+    longest = max((each.start_timeout + each.call_timeout for each in settings.servers.values()), default=0.0)
+    return Deadline(sandbox.timeout, waits=longest + (_INSTALLATION if sandbox.packages else 0.0))
 
 
 def call_deadline(settings: Settings, server: str, timeout: float | None) -> Deadline:

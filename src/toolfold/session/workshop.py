@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from toolfold.catalog.live import LiveCatalog
-from toolfold.codegen.names import identifier
 from toolfold.guards.chain import Chain
 from toolfold.guards.context import Deadline, RunContext
 from toolfold.guards.events import RunError, RunResult
@@ -61,7 +60,7 @@ class Workshop:
         # A server that is not listed yet has no module: say so, and why.
         states = self._live.roster.states()
         missing = {server: states[server].text for server in self._catalog.missing if server in states}
-        absent = {identifier(name, "server"): text.removeprefix(f"{name}: ") for name, text in missing.items()}
+        absent = {self._catalog.names.coming(name): text.removeprefix(f"{name}: ") for name, text in missing.items()}
         findings = review(code, names, self._catalog.shown_tool, self._validators, denied, absent)
         if not findings:
             return None

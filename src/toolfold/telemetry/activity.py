@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -124,6 +125,7 @@ class Activity(Observer):
         self._watchers: set[Watcher] = set()
         self._counts: OrderedDict[str, Counts] = OrderedDict()
         self.total = Counts()
+        self.started = time.time()
 
     def running(self, *, caller: str | None = None) -> list[ActiveRun]:
         """The runs that are under way, the newest first."""

@@ -39,15 +39,18 @@ class CountingProcess:
         command = [sys.executable, "-P", "-m", __name__, self._tokenizer]
         with self._lock:
             if self._stopped:
-                raise OSError("closed")
-            self._process = process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                raise OSError("the ledger is closed")
+            pipe = subprocess.PIPE
+            self._process = process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
         try:
-            written, _ = process.communicate(msgspec.json.encode(list(texts)), timeout=_TIMEOUT)
+            written, said = process.communicate(msgspec.json.encode(list(texts)), timeout=_TIMEOUT)
         except subprocess.TimeoutExpired as late:
             process.kill()
             process.communicate()
             raise OSError(f"not counted within {_TIMEOUT:g} s") from late
-        counts = msgspec.json.decode(written or b"[]", type=list[int])
+        if process.returncode:
+            raise ValueError(said.decode(errors="replace").strip().rpartition("\n")[2] or "the count was ended")
+        counts = msgspec.json.decode(written, type=list[int])
         if len(counts) != len(texts) or min(counts, default=0) < 0:
             raise ValueError("the tokenizer has not counted all texts")
         return counts
@@ -69,12 +72,12 @@ def can_count(tokenizer: str = "") -> bool:
 
 def main() -> None:
     os.nice(_NICENESS)
-    count_one = load_tokenizer(sys.argv[1]) if sys.argv[1:] and sys.argv[1] else count
     texts = msgspec.json.decode(sys.stdin.buffer.read(), type=list[str])
     try:
+        count_one = load_tokenizer(sys.argv[1]) if sys.argv[1] else count
         counts = [int(count_one(text)) for text in texts]
     except ConfigError as error:
-        sys.exit(str(error))
+        sys.exit(error.message)
     sys.stdout.buffer.write(msgspec.json.encode(counts))
 
 

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 from toolfold.config.callers import Mode
@@ -36,6 +37,9 @@ _MOST_WAITING = 8 * 1024 * 1024
 _LONGEST = 1024 * 1024
 """Characters that wait to be counted, in all and of one text; what is over that stays estimated."""
 _SAMPLE = 20_000
+_RESULT_SAMPLE = 1_000
+"""Characters of a text by which it is estimated. Results are many, and mostly of one kind from end to end."""
+_DEFINITIONS_SAMPLE = 500_000
 _MOST_KEYS = 2_000
 """Sessions and tools that one gateway tells apart in a day."""
 
@@ -67,13 +71,16 @@ class Definitions(Protocol):
     def servers(self) -> Sequence[_Server]: ...
 
 
+Kind = Literal["code", "output", "search", "result"]
+
+
 class _Text(NamedTuple):
     """A text to count for all of `keys`."""
 
     day: str
     keys: tuple[Key, ...]
-    kind: Literal["code", "output", "search", "result"]
-    text: str | memoryview
+    kind: Kind
+    text: str | bytes
     estimated: int = 0
 
 
@@ -147,7 +154,7 @@ class Ledger(LedgerReader, Observer):
                 counts = self._counts(day, each)
                 counts.calls += 1
                 counts.call_errors += not call.ok
-            self._text(_Text(day, keys, "result", call.text), call.text_size)
+            self._text(day, keys, "result", call.text, call.text_size)
         self._write_soon()
 
     def run_ended(self, run: SeenRun) -> None:
@@ -163,8 +170,8 @@ class Ledger(LedgerReader, Observer):
             counts.failed += not run.ok
             counts.rounds += state.rounds
             self._request(counts, key, mode)
-            self._text(_Text(day, (key,), "code", run.code), len(run.code))
-            self._text(_Text(day, (key,), "output", run.text), len(run.text))
+            self._text(day, (key,), "code", run.code)
+            self._text(day, (key,), "output", run.text)
         self._write_soon()
 
     def searched(self, search: SeenSearch) -> None:
@@ -175,7 +182,7 @@ class Ledger(LedgerReader, Observer):
             counts.searches += 1
             self._request(counts, key, self._mode(search.caller))
             for text in (search.query, search.text):
-                self._text(_Text(day, (key,), "search", text), len(text))
+                self._text(day, (key,), "search", text)
         self._write_soon()
 
     def _request(self, counts: Counts, key: Key, mode: Mode) -> None:
@@ -202,16 +209,18 @@ class Ledger(LedgerReader, Observer):
         self._conversations.add(key)
         return not is_claimed
 
-    def _text(self, text: _Text, size: int) -> None:
+    def _text(
+        self, day: str, keys: tuple[Key, ...], kind: Kind, text: str | memoryview, size: int | None = None
+    ) -> None:
         """Keep a text until it is counted, or only estimate it by its size where it is too long or not known."""
-        if not size:
-            return
-        if len(text.text) != size or size > _LONGEST or self._size + size > _MOST_WAITING:
-            for key in text.keys:
-                _add(self._counts(text.day, key), f"{text.kind}_est", size // 4)
-            return
-        self._size += size
-        self._texts.append(text)
+        size = len(text) if size is None else size
+        if len(text) != size or size > _LONGEST or self._size + size > _MOST_WAITING:
+            for key in keys:
+                _add(self._counts(day, key), f"{kind}_est", size // 4)
+        elif size:
+            self._size += size
+            # Copied, since it may be a small part of a large message.
+            self._texts.append(_Text(day, keys, kind, text if isinstance(text, str) else bytes(text)))
 
     def _counts(self, day: str, key: Key) -> Counts:
         counts = self._noted.get((day, key))
@@ -283,7 +292,7 @@ class Ledger(LedgerReader, Observer):
             for key in text.keys:
                 _add(counted[text.day, key], text.kind, self._tokenizer(_readable(text.text)))
             return
-        about = len(text.text) // 4 if text.kind == "result" else _about(_readable(text.text))
+        about = _about(text.text, _RESULT_SAMPLE if text.kind == "result" else _SAMPLE)
         for key in text.keys:
             _add(counted[text.day, key], f"{text.kind}_est", about)
         if self._can_count:
@@ -298,9 +307,8 @@ class Ledger(LedgerReader, Observer):
         if not is_exact:
             definitions: list[Definition] = [(tool.name, tool.description, tool.input_schema) for tool in tools]
             texts = definition_texts(definitions, *instructions)
-            count = self._tokenizer or estimate
-            tokens = sum(map(count, texts))
             is_exact = self._tokenizer is not None
+            tokens = sum(map(self._tokenizer, texts)) if self._tokenizer is not None else _about_all(texts)
             self._files.add_catalog(Catalogued(version, len(definitions), tokens, is_exact, self._tokenizer_name))
             if not is_exact and self._can_count:
                 self._waiting_catalogs[version] = (len(definitions), texts)
@@ -347,7 +355,7 @@ class Ledger(LedgerReader, Observer):
             except (OSError, ValueError) as error:
                 _log.info("tokens stay estimated: %s", error)
 
-    @property
+    @cached_property
     def _can_count(self) -> bool:
         return can_count(self._settings.tokenizer)
 
@@ -374,13 +382,19 @@ def _add(counts: Counts, name: str, number: int) -> None:
     setattr(counts, name, getattr(counts, name) + number)
 
 
-def _readable(text: str | memoryview) -> str:
-    whole = text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
+def _readable(text: str | bytes) -> str:
+    whole = text.encode("utf-8", "replace") if isinstance(text, str) else text
     return whole.decode("utf-8", "replace")
 
 
-def _about(text: str) -> int:
+def _about(text: str | bytes, sample: int) -> int:
     """An estimate, of a long text by its beginning."""
-    if len(text) <= _SAMPLE:
-        return estimate(text)
-    return estimate(text[:_SAMPLE]) * len(text) // _SAMPLE
+    tokens = estimate(_readable(text[:sample]))
+    return tokens * len(text) // sample if len(text) > sample else tokens
+
+
+def _about_all(texts: Sequence[str]) -> int:
+    """An estimate of many texts, of very many by some from all over."""
+    chars = sum(map(len, texts))
+    chosen = texts[:: chars // _DEFINITIONS_SAMPLE + 1]
+    return round(sum(map(estimate, chosen)) * chars / max(1, sum(map(len, chosen))))

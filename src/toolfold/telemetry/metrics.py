@@ -6,12 +6,16 @@ or a program chose never becomes one.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from toolfold.telemetry.observe import Observer, SeenCall, SeenQuestion, SeenRun, SeenSearch
+
+if TYPE_CHECKING:
+    from toolfold.telemetry.ledger_reader import LedgerReader
 
 OTHER = "other"
 """In place of a name that is not known, or is one too many."""
@@ -25,6 +29,17 @@ _PATIENCE = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 _CHARACTERS = (50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200)
 _CALLS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 
+_TOKENS = {
+    ("direct", "definitions"): "tokens_direct_definitions",
+    ("direct", "results"): "tokens_results",
+    ("toolfold", "definitions"): "tokens_definitions",
+    ("toolfold", "searches"): "tokens_searches",
+    ("toolfold", "code"): "tokens_code",
+    ("toolfold", "outputs"): "tokens_outputs",
+}
+"""Way and use of tokens → the ledger's name for them."""
+
+TokenUse = tuple[str, str]
 Key = TypeVar("Key")
 
 
@@ -154,6 +169,36 @@ class Counts(Observer):
             servers = sorted({server for server, _ in used})
             name = ", ".join(f"{server}.*" for server in servers) if len(servers) <= _NAMED_TOOLS else OTHER
         self.combinations[_bounded(self.combinations, name, _MOST_COMBINATIONS)] += 1
+
+
+class TokenCounts:
+    """The ledger's sums since this was made, as counters: they never fall, though the ledger corrects its estimates.
+
+    What other gateways of the same data folder do meanwhile is in them.
+    """
+
+    def __init__(self, ledger: LedgerReader) -> None:
+        self._ledger = ledger
+        self._since = time.strftime("%Y-%m-%d", time.gmtime())
+        self._before = self._read()
+        self._days: dict[str, dict[TokenUse, int]] = {}
+        self.is_estimated = False
+        """Whether tokens are estimated, in part, of the last two days."""
+
+    def read(self) -> dict[TokenUse, int]:
+        """By way and use. Reads files."""
+        for day, tokens in self._read().items():
+            before, highest = self._before.get(day, {}), self._days.setdefault(day, {})
+            for use, number in tokens.items():
+                highest[use] = max(highest.get(use, 0), number - before.get(use, 0))
+        # Of the day before, what is known may still become exact.
+        self._since = sorted(self._days)[-2:][0] if self._days else self._since
+        return {use: sum(day.get(use, 0) for day in self._days.values()) for use in _TOKENS}
+
+    def _read(self) -> dict[str, dict[TokenUse, int]]:
+        days = self._ledger.by_day(since=self._since)
+        self.is_estimated = any(totals.label == "estimated" for totals in days.values())
+        return {day: {use: getattr(totals, name) for use, name in _TOKENS.items()} for day, totals in days.items()}
 
 
 def _bounded(counter: Counter[Key], key: Key, most: int) -> Key | str:

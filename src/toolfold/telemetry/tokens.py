@@ -46,6 +46,11 @@ def measure(text: str) -> TokenCount:
     return TokenCount(count(text), True) if is_exact() else TokenCount(estimate(text), False)
 
 
+def tokens_of(text: str) -> int:
+    """The number that `measure` gives."""
+    return measure(text).tokens
+
+
 def is_exact() -> bool:
     """Whether the `tokens` extra is installed."""
     return _encoder() is not None

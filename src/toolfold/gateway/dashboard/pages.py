@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from toolfold.gateway.dashboard import asking, titles
@@ -17,6 +18,7 @@ from toolfold.gateway.dashboard.events import Streams
 from toolfold.gateway.dashboard.highlight import highlight
 from toolfold.gateway.dashboard.render import Rendered, plain, render
 from toolfold.gateway.dashboard.timeline import calls_by_line, timeline
+from toolfold.gateway.views import shapes
 from toolfold.gateway.views.viewer import NotFoundError, Viewer
 from toolfold.gateway.views.views import Views
 from toolfold.guards.context import LOCAL_CALLER
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from toolfold.gateway.dashboard.door import Door
     from toolfold.gateway.dashboard.sign_in import Person
-    from toolfold.gateway.views import shapes
     from toolfold.telemetry.totals import Totals
 
 Shown = tuple[str, dict[str, Any]]
@@ -201,18 +202,18 @@ class Pages:
             answer = await self._fold.live.search(
                 query, detail="full", limit=_HITS, server=server or None, scope=self._fold.scope(LOCAL_CALLER)
             )
-            rows, total, following = answer.rows(), answer.total, None
+            tools, total, following = msgspec.convert(answer.rows(), list[shapes.Tool]), answer.total, None
         else:
             offset = int(asked["offset"]) if asked.get("offset", "").isdecimal() else 0
             page = await self._views.tools(
                 self._viewer, server=server or None, detail="full", limit=_TOOLS, offset=min(offset, 10**9)
             )
-            rows, following = page.tools, page.next
+            tools, following = page.tools, page.next
             total = sum(each.tools for each in self._fold.catalog.servers if server in ("", each.name))
         return "tools", {
             "query": query,
             "server": server,
-            "tools": [_tool(row) for row in rows],
+            "tools": [_tool(tool) for tool in tools],
             "total": total,
             "next": _with("/dashboard/tools", asked, offset=following),
         }
@@ -329,21 +330,16 @@ def _chart(sums: Mapping[str, Totals], today: date) -> str:
     return json.dumps([moments, direct, [each and each.tokens_sent for each in found]])
 
 
-def _tool(row: Any) -> dict[str, Any]:
+def _tool(tool: shapes.Tool) -> dict[str, Any]:
     """A tool as the page shows it."""
-
-    def of(name: str, default: Any = "") -> Any:
-        return row.get(name, default) if isinstance(row, dict) else getattr(row, name, default)
-
-    description = str(of("description"))
-    source = "\n".join(filter(None, [str(of("import") or of("import_")), str(of("signature"))]))
+    source = "\n".join(filter(None, [tool.import_, tool.signature]))
     return {
-        "server": of("server"),
-        "name": of("name"),
-        "kind": of("kind", "tool") or "tool",
-        "warning": of("warning"),
-        "calls": of("calls", 0) or 0,
-        "description": description,
-        "about": plain(description.strip().split("\n")[0], 160),
+        "server": tool.server,
+        "name": tool.name,
+        "kind": tool.kind,
+        "warning": tool.warning,
+        "calls": tool.calls or 0,
+        "description": tool.description,
+        "about": plain(tool.description.strip().split("\n")[0], 160),
         "lines": highlight(source) if source else [],
     }

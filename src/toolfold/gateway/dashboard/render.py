@@ -114,5 +114,6 @@ def _environment() -> jinja2.Environment:
         "json": as_json,
     }
     made.filters.update(filters)
-    made.globals.update({"static": static})
+    shared: Any = made.globals
+    shared["static"] = static
     return made

@@ -57,7 +57,7 @@ class RestApi:
         self._hosts = frozenset(hosts)
         self._origins = frozenset(origins)
         table = endpoints(views)
-        self._document = document(table)
+        self._document = document(table, run.longest)
         self._routes: list[tuple[list[str], dict[str, _Handle]]] = [
             (["run"], {"POST": self._post_run}),
             (["openapi.json"], {"GET": self._openapi}),
@@ -87,13 +87,14 @@ class RestApi:
             names = _matched(wanted, parts)
             if names is None:
                 continue
-            allowed = sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])})
+            more = ["HEAD", "OPTIONS"] if "GET" in methods else ["OPTIONS"]
+            allowed = ", ".join(sorted([*methods, *more]))
             if request.method == "OPTIONS":
-                return Response(status_code=204, headers={**HEADERS, "Allow": ", ".join(allowed)})
+                return Response(status_code=204, headers={**HEADERS, "Allow": allowed})
             handle = methods.get("GET" if request.method == "HEAD" else request.method)
             if handle is None:
                 message = f"{request.method[:20]} is not a method of this path."
-                raise ApiError(405, "method_not_allowed", message, Allow=", ".join(allowed))
+                raise ApiError(405, "method_not_allowed", message, Allow=allowed)
             return await handle(request, names, send)
         raise ApiError(
             404, "not_found", "There is nothing at this path.", f"{PREFIX}/openapi.json lists what there is."

@@ -140,10 +140,10 @@ def endpoints(views: Views) -> list[Endpoint]:
         ),
         Endpoint(
             "/stats",
-            "Counts of runs, calls and searches",
+            "Counts of runs, calls and searches, and what they saved",
             shapes.Stats,
-            lambda viewer, _, q: views.stats(viewer, caller=q.caller),
-            p.CallerQuery,
+            lambda viewer, _, q: views.stats(viewer, caller=q.caller, since=q.since),
+            p.StatsQuery,
         ),
         Endpoint(
             "/overview",

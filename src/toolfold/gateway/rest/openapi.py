@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from toolfold import __version__
-from toolfold.gateway.rest.answers import Event, RunAnswer
+from toolfold.gateway.rest.answers import NAMES, RunAnswer
 from toolfold.gateway.rest.endpoints import Endpoint
 from toolfold.gateway.rest.parameters import RunRequest, properties
 from toolfold.gateway.rest.problems import Failure
@@ -40,12 +40,14 @@ class Ready(Struct, kw_only=True, omit_defaults=True):
     """How many are in each state. Servers that fail do not make a gateway unready."""
 
 
-def document(table: Sequence[Endpoint]) -> dict[str, Any]:
+def document(table: Sequence[Endpoint], longest_run: float) -> dict[str, Any]:
+    """`longest_run` is in seconds."""
     answers = [each.answers for each in table if issubclass(each.answers, Struct)]
-    events = list(Event.__args__)
-    kinds = list(dict.fromkeys([*answers, *events, RunRequest, RunAnswer, Failure, Alive, Ready]))
+    kinds = list(dict.fromkeys([*answers, *NAMES, RunRequest, RunAnswer, Failure, Alive, Ready]))
     references, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     schemas = dict(zip(kinds, references, strict=True))
+    for each in components["RunRequest"]["properties"]["timeout"]["anyOf"]:
+        each.update({"maximum": longest_run} if each["type"] == "number" else {})
     paths: dict[str, Any] = {
         f"/api/v1{each.path}": {"get": _reading(each, schemas)} for each in sorted(table, key=lambda each: each.path)
     }
@@ -91,7 +93,7 @@ def _reading(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     else:
         content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
         answer = {"description": "The bytes", "content": content}
-    failures = [400, 401, 403, *([404] if endpoint.names or "before" in properties(endpoint.query) else []), 503]
+    failures = [400, 401, 403, 404, *([413] if endpoint.answers is bytes else []), 503]
     words = "_".join(part.strip("{}") for part in endpoint.parts)
     return {
         "summary": endpoint.summary,
@@ -104,7 +106,7 @@ def _reading(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
 
 def _running(schemas: dict[Any, Any]) -> dict[str, Any]:
     ended = _json("How the run ended; a program that failed is an answer as well", schemas[RunAnswer])
-    ended["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+    ended["content"]["text/event-stream"] = {"schema": _one_event(schemas)}
     return {
         "summary": "Run a program",
         "description": _STREAM,
@@ -112,6 +114,16 @@ def _running(schemas: dict[Any, Any]) -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/json": {"schema": schemas[RunRequest]}}},
         "responses": {"200": ended, **_failures(schemas, 400, 401, 403, 408, 413, 415, 422, 429, 503)},
     }
+
+
+def _one_event(schemas: dict[Any, Any]) -> dict[str, Any]:
+    def event(name: str, data: Any) -> dict[str, Any]:
+        content = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
+        fields = {"event": {"const": name}, "data": content}
+        return {"type": "object", "properties": fields, "required": ["event", "data"]}
+
+    choices = [event(name, schemas[kind]) for kind, name in NAMES.items()]
+    return {"description": "One event of the stream.", "oneOf": [*choices, event("error", schemas[Failure])]}
 
 
 def _health(summary: str, name: str, schema: Any, failing: Any) -> dict[str, Any]:

@@ -76,6 +76,16 @@ class CallerQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     caller: Caller | None = None
 
 
+class StatsQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    caller: Caller | None = None
+    since: (
+        Annotated[
+            str, Meta(description="A day of UTC, such as `2026-11-16`.", pattern="^20[0-9]{2}-[0-9]{2}-[0-9]{2}$")
+        ]
+        | None
+    ) = None
+
+
 class FilesQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     path: Annotated[str, Meta(description="A folder of the workspace; empty: all of it.", max_length=4000)] = ""
     caller: Caller | None = None
@@ -173,7 +183,7 @@ def converted(values: Mapping[str, Any], kind: type[_Query], status: int) -> _Qu
 
 def _value(name: str, text: str, schema: dict[str, Any]) -> Any:
     match schema.get("type"):
-        case "integer" if re.fullmatch(r"-?[0-9]{1,18}", text):
+        case "integer" if re.fullmatch(r"-?[0-9]{1,19}", text):
             return int(text)
         case "number" if re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,3})?", text):
             number = float(text)

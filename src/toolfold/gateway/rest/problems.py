@@ -17,6 +17,7 @@ _STATUS = {
     "disabled": 403,
     "not_found": 404,
     "skill": 404,
+    "too_large": 413,
     "sandbox_unavailable": 503,
     "audit": 503,
     "closed": 503,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolfold.guards.events import Question, Replied, RunResult
 
 BODY_LIMIT = 4 * 1024**2
+_REFUSED_BODY = 64 * 1024**2
 _BODY_TIMEOUT = 30.0
 _HEARTBEAT = 15.0
 _FIRST_EVENT = 0.25
@@ -47,9 +48,12 @@ class RunEndpoint:
     def __init__(self, fold: Toolfold, ask_locally: AskLocally | None, mode_of: Callable[[str], Mode]) -> None:
         """`mode_of`: which tools a caller is offered; where these are not ours, it runs no programs here either."""
         self._fold = fold
-        self._ask_locally = ask_locally
+        # A client of this API shows no form.
+        self._ask_locally = ask_locally if fold.settings.approval.without_form == "page" else None
         self._mode_of = mode_of
         self._waits = fold.settings.approval.on_disconnect == "wait"
+        self.longest = fold.settings.sandbox.timeout
+        """Seconds that a client may give a program."""
 
     async def __call__(self, request: Request, send: Send) -> Response | None:
         """Answer through `send`, or return the response."""
@@ -82,10 +86,9 @@ class RunEndpoint:
             raise ApiError(403, "forbidden", message)
         if wanted.context and len(wanted.context) > _MOST_VALUES:
             raise ApiError(422, "invalid_request", f"`context` holds more than {_MOST_VALUES} values.")
-        longest = self._fold.settings.sandbox.timeout
-        if wanted.timeout is not None and wanted.timeout > longest:
+        if wanted.timeout is not None and wanted.timeout > self.longest:
             hint = "The limit is `sandbox.timeout` in the settings."
-            raise ApiError(422, "invalid_request", f"`timeout` may be at most {longest:g} seconds.", hint)
+            raise ApiError(422, "invalid_request", f"`timeout` may be at most {self.longest:g} seconds.", hint)
         return wanted
 
 
@@ -244,16 +247,20 @@ async def _body(request: Request) -> bytes:
     if kind != "application/json":
         message = f"The body must be application/json, not {kind[:60] or 'nothing'}."
         raise ApiError(415, "unsupported_media_type", message, "Send the header `Content-Type: application/json`.")
-    too_large = ApiError(413, "too_large", f"The body may have at most {BODY_LIMIT:,} bytes.", Connection="close")
-    if int(request.headers.get("content-length", "0")) > BODY_LIMIT:
-        raise too_large
+    length = int(request.headers.get("content-length", "0"))
     body = bytearray()
+    received = 0
     try:
         async with asyncio.timeout(_BODY_TIMEOUT):
             async for chunk in request.stream():
-                body += chunk
-                if len(body) > BODY_LIMIT:
-                    raise too_large
+                received += len(chunk)
+                if received <= BODY_LIMIT:
+                    body += chunk
+                elif max(length, received) > _REFUSED_BODY:
+                    break  # otherwise it is read to its end, so that its sender gets to read the refusal
     except TimeoutError:
         raise ApiError(408, "timeout", "The body did not arrive in time.", Connection="close") from None
+    if received > BODY_LIMIT:
+        message = f"The body may have at most {BODY_LIMIT:,} bytes."
+        raise ApiError(413, "too_large", message, Connection="close")
     return bytes(body)

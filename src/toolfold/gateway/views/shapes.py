@@ -252,7 +252,7 @@ class Audit(msgspec.Struct, kw_only=True):
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """Since the gateway started."""
+    """What this gateway has done since it started."""
 
     runs: int
     failed_runs: int
@@ -262,17 +262,96 @@ class Counts(msgspec.Struct, kw_only=True):
     running: int
 
 
+class Cached(msgspec.Struct, kw_only=True):
+    """The same where all prompts are cached: definitions count once for each conversation."""
+
+    sent: int
+    direct: int
+    saved: int
+
+
+class Tokens(msgspec.Struct, kw_only=True):
+    """What was sent to the model, beside what the same calls would have cost without Toolfold; docs/savings.md has the
+    method. `labels` says of each number whether it is measured, computed or estimated."""
+
+    runs: int
+    failed: int
+    searches: int
+    calls: int
+    call_errors: int
+    conversations: int
+    requests: int
+    requests_direct: int
+    tokens_definitions: int
+    tokens_searches: int
+    tokens_code: int
+    tokens_outputs: int
+    tokens_sent: int
+    tokens_direct_definitions: int
+    tokens_results: int
+    tokens_direct: int
+    tokens_saved: int
+    share_saved: float
+    cached: Cached
+    dollars_per_million_tokens: float
+    dollars_sent: float
+    dollars_direct: float
+    dollars_saved: float
+    labels: dict[str, str]
+
+
+class DayTokens(msgspec.Struct, kw_only=True):
+    day: str
+    tokens: Tokens
+
+
+class CallerTokens(msgspec.Struct, kw_only=True):
+    caller: str
+    tokens: Tokens
+
+
+class SessionTokens(msgspec.Struct, kw_only=True):
+    caller: str
+    session: str
+    """Empty for what belongs to no named one."""
+    tokens: Tokens
+
+
+class ToolTokens(msgspec.Struct, kw_only=True):
+    """A tool that was called. Resources are counted by their server."""
+
+    tool: str
+    calls: int
+    errors: int
+    tokens_results: int
+    label: str
+
+
 class Stats(msgspec.Struct, kw_only=True):
+    """What was done and what it cost, of one caller or of all: by this gateway since it started, and by all gateways on
+    its data folder as the ledger of tokens knows it."""
+
     caller: str | None
     """Whose; null: of all callers."""
-    since: float
-    """When the gateway started, in seconds since 1970."""
-    counts: Counts
+    started: float
+    """When this gateway started, in seconds since 1970."""
+    gateway: Counts
+    total: Tokens
+    days: list[DayTokens]
+    """The first one first."""
+    callers: list[CallerTokens]
+    """Those with the most requests first, where it is of all callers. Of these and of what follows, at most 100."""
+    sessions: list[SessionTokens]
+    tools: list[ToolTokens]
+    """The most used first."""
 
 
 class Overview(msgspec.Struct, kw_only=True):
+    """The gateway at a glance, as the viewer may see it."""
+
     version: str
-    since: float
+    started: float
+    """In seconds since 1970."""
     counts: Counts
     running: list[Run]
     servers: dict[str, int]

@@ -17,6 +17,10 @@ class ForbiddenError(ToolfoldError):
     code = "forbidden"
 
 
+class TooLargeError(ToolfoldError):
+    code = "too_large"
+
+
 @dataclass(frozen=True)
 class Viewer:
     """A caller sees its own runs, sessions and skills and the tools that the rules show it; the owner sees those of all

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import asdict
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,9 +13,10 @@ import msgspec
 from toolfold import __version__
 from toolfold.catalog.answer import Hit
 from toolfold.catalog.entries import View
+from toolfold.errors import InvalidRequest
 from toolfold.gateway.views import shapes
 from toolfold.gateway.views.audit import audit_page, run_of, runs_page
-from toolfold.gateway.views.viewer import ForbiddenError, NotFoundError, Viewer
+from toolfold.gateway.views.viewer import ForbiddenError, NotFoundError, TooLargeError, Viewer
 from toolfold.skills.skills import SCOPES
 from toolfold.telemetry.activity import ActiveRun, Activity, Before
 from toolfold.upstream.serverlog import without_paths
@@ -28,9 +31,11 @@ if TYPE_CHECKING:
     from toolfold.skills.store import SkillStore
     from toolfold.telemetry.audit_reader import Filter
     from toolfold.telemetry.observe import SeenCall
+    from toolfold.telemetry.totals import Totals
 
 _MOST_TEXT = 200
 _LONGEST_FILE = 10_000_000
+_MOST_ROWS = 100
 _PRIVATE = "Personal values are kept private here, and this may hold them."
 
 
@@ -40,7 +45,6 @@ class Views:
     def __init__(self, fold: Toolfold, activity: Activity) -> None:
         self._fold = fold
         self.activity = activity
-        self._since = time.time()
 
     # Servers and tools
 
@@ -171,15 +175,23 @@ class Views:
     async def files(self, viewer: Viewer, name: str, path: str = "", *, caller: str | None = None) -> shapes.Files:
         whose = self._owner_of(viewer, name, caller)
         self._check_private(viewer)
-        listing = await asyncio.to_thread(self._fold.sessions.files(name, caller=whose).ls, path)
+        try:
+            listing = await asyncio.to_thread(self._fold.sessions.files(name, caller=whose).ls, path)
+        except InvalidRequest as error:
+            raise NotFoundError(error.message) from None
         return shapes.Files(path=path, files=listing.files, more=listing.more)
 
     async def file(self, viewer: Viewer, name: str, path: str, *, caller: str | None = None) -> bytes:
-        """The bytes of one file of the workspace."""
+        """The bytes of one file of the workspace; TooLargeError for more than 10 MB."""
         whose = self._owner_of(viewer, name, caller)
         self._check_private(viewer)
         files = self._fold.sessions.files(name, caller=whose)
-        return await asyncio.to_thread(lambda: files.read(path, most=_LONGEST_FILE))
+        try:
+            return await asyncio.to_thread(lambda: files.read(path, most=_LONGEST_FILE))
+        except InvalidRequest as error:
+            if error.hint:  # which only a file that is there has
+                raise TooLargeError(error.message, hint="Use `toolfold files get` on that machine.") from None
+            raise NotFoundError(error.message) from None
 
     def _owner_of(self, viewer: Viewer, name: str, caller: str | None) -> str:
         whose = viewer.one(caller)
@@ -269,9 +281,35 @@ class Views:
             audit_page, self._fold.settings.data_dir, wanted, limit, before, whose, enabled=enabled
         )
 
-    async def stats(self, viewer: Viewer, *, caller: str | None = None) -> shapes.Stats:
-        whose = viewer.only(caller)
-        return shapes.Stats(caller=whose, since=self._since, counts=self._counts(whose))
+    async def stats(self, viewer: Viewer, *, caller: str | None = None, since: str | None = None) -> shapes.Stats:
+        """`since` is a day of UTC, as `2026-11-16`."""
+        whose, ledger = viewer.only(caller), self._fold.ledger
+
+        def read() -> shapes.Stats:
+            callers = ledger.by_caller(since=since) if whose is None else {}
+            sessions = ledger.by_session(since=since, caller=whose)
+            tools = ledger.by_tool(since=since, caller=whose)
+            return shapes.Stats(
+                caller=whose,
+                started=self.activity.started,
+                gateway=self._counts(whose),
+                total=_tokens(ledger.totals(since=since, caller=whose)),
+                days=[
+                    shapes.DayTokens(day=day, tokens=_tokens(each))
+                    for day, each in ledger.by_day(since=since, caller=whose).items()
+                ],
+                callers=[
+                    shapes.CallerTokens(caller=name, tokens=_tokens(each))
+                    for name, each in islice(callers.items(), _MOST_ROWS)
+                ],
+                sessions=[
+                    shapes.SessionTokens(caller=owner, session=name, tokens=_tokens(each))
+                    for (owner, name), each in islice(sessions.items(), _MOST_ROWS)
+                ],
+                tools=[shapes.ToolTokens(**asdict(each)) for each in tools[:_MOST_ROWS]],
+            )
+
+        return await asyncio.to_thread(read)
 
     async def overview(self, viewer: Viewer) -> shapes.Overview:
         fold = self._fold
@@ -281,7 +319,7 @@ class Views:
         whose = viewer.only(None)
         return shapes.Overview(
             version=__version__,
-            since=self._since,
+            started=self.activity.started,
             counts=self._counts(whose),
             running=[run_shape(run) for run in self.activity.running(caller=whose)],
             servers=states,
@@ -299,6 +337,10 @@ class Views:
             searches=counts.searches,
             running=len(self.activity.running(caller=caller)),
         )
+
+
+def _tokens(totals: Totals) -> shapes.Tokens:
+    return msgspec.convert(totals.data(), shapes.Tokens)
 
 
 def _cursor(before: str | None) -> Before | None:

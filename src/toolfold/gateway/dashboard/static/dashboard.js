@@ -80,7 +80,7 @@
     const plot = new uPlot({
       ...size(), tzDate: (value) => new Date(value * 1000), cursor: { points: { show: false }, drag: { x: false, y: false } },
       scales: { x: { time: true, range: () => [days[0] - 86400 * 0.7, days[days.length - 1] + 86400 * 0.7] }, y: { range: (plot, least, most) => [0, Math.max(10, most * 1.08)] } },
-      axes: [{ ...axis, values: (plot, ticks) => ticks.map(day), grid: { show: false }, incrs: [1, 2, 4, 7, 14, 28].map((n) => n * 86400), space: 64 },
+      axes: [{ ...axis, values: (plot, ticks) => ticks.map(day), grid: { show: false }, incrs: [1, 2, 4, 7, 14, 28].map((n) => n * 86400), space: 64, size: 32 },
         { ...axis, values: (plot, ticks) => ticks.map(short), size: 58 }],
       series: [{ label: "Day", value: (plot, value) => value == null ? "–" : day(value) },
         series("Direct calls", "--chart-direct", -1), series("With Toolfold", "--accent", 1)],
