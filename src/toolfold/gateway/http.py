@@ -102,7 +102,7 @@ async def serve_http(
         routes.add("/", dashboard, who="anyone")
         routes.add("/dashboard/*", dashboard, who="anyone")
     async with AsyncExitStack() as stack, Connections(routes, sock):
-        activity = stack.enter_context(_activity(fold))
+        activity = dashboard.activity if dashboard is not None else stack.enter_context(_activity(fold))
         stack.push_async_callback(readiness.close)
         started(f"{url}/mcp")
         for module in ("streamable", "server"):
