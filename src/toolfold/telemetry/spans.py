@@ -10,7 +10,16 @@ import sys
 from contextvars import Token
 
 from opentelemetry import context as otel
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span, get_tracer, set_span_in_context
+from opentelemetry.trace import (
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    get_current_span,
+    get_tracer,
+    set_span_in_context,
+)
 
 from toolfold import __version__
 from toolfold.telemetry.observe import Observer, SeenCall, SeenQuestion, SeenRun
@@ -22,8 +31,9 @@ class Spans(Observer):
     """A span for every run and call. That of a call is current where the call is made, so that the SDK's span for its
     request is its child, and the server is told of it."""
 
-    def __init__(self) -> None:
-        self._tracer = get_tracer("toolfold", __version__)
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        """`provider`: other than the one of this process."""
+        self._tracer = get_tracer("toolfold", __version__, provider)
         self._open: dict[int, _Open] = {}
 
     def run_started(self, run: SeenRun) -> None:
