@@ -24,6 +24,7 @@ from opentelemetry.trace import (
 from toolfold import __version__
 from toolfold.telemetry.observe import Observer, SeenCall, SeenQuestion, SeenRun
 
+_LONGEST_NAME = 200
 _Open = tuple[Span, otel.Context, "Token[otel.Context]"]
 
 
@@ -51,10 +52,10 @@ class Spans(Observer):
         # The task that makes the call is the sandbox's, not the run's: its parent is named.
         parent = self._open.get(id(run))
         # The address of a resource may hold values, like arguments.
-        target = call.target if call.kind != "resource" else f"resource:{call.server}"
+        target = call.target[:_LONGEST_NAME] if call.kind != "resource" else f"resource:{call.server}"
         attributes = {"toolfold.server": call.server, "toolfold.kind": call.kind}
         if call.kind != "resource":
-            attributes["toolfold.name"] = call.name
+            attributes["toolfold.name"] = call.name[:_LONGEST_NAME]
         context = parent[1] if parent is not None else None
         span = self._tracer.start_span(f"call {target}", context, SpanKind.INTERNAL, attributes)
         self._begin(id(call), span)
