@@ -117,6 +117,16 @@ def test_a_promise_that_is_not_kept_is_seen() -> None:
     assert data["versions"]["rs-bpe"]
 
 
+def test_the_readme_quotes_what_the_command_printed() -> None:
+    root = PICTURES.parents[1]
+    printed = " ".join((root / "docs" / "benchmarks.md").read_text().split())
+    quoted = " ".join((root / "README.md").read_text().split())
+    hundred, median = re.findall(r"✓ 100 tools: ([\d.]+%) fewer .*? the median scenario ([\d.]+%)", printed)[0]
+    most, other_median = re.findall(r"✓ 2,310 tools: ([\d.]+%) fewer .*? the median scenario ([\d.]+%)", printed)[0]
+    assert f"{hundred} fewer tokens with 100 tools (the median scenario {median})" in quoted
+    assert f"{most} fewer with 2,310 ({other_median})" in quoted
+
+
 @pytest.mark.parametrize("name", [plots.SCENARIOS, plots.TOTAL])
 def test_the_pictures_in_the_docs_are_what_the_command_draws(name: str, tmp_path: Path) -> None:
     """Their shape; the figures are those of a real catalog."""

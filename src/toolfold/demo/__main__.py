@@ -18,6 +18,9 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case ["serve", name, *tools] if name in SERVERS:
             server = build(name)
+            if unknown := set(tools) - {tool.name for tool in server.tools}:
+                sys.stderr.write(f"{name} has no tool {', '.join(sorted(unknown))}\n")
+                return 2
             chosen = tuple(tool for tool in server.tools if not tools or tool.name in tools)
             Wire(replace(server, tools=chosen)).serve(sys.stdin.buffer, sys.stdout.buffer)
             return 0
