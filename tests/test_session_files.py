@@ -52,6 +52,9 @@ def test_no_path_leads_out(files: SessionFiles, home: SessionHome, tmp_path: Pat
         files.read(path)
     with pytest.raises(InvalidRequest):
         files.get(path, tmp_path / "out")
+    if path == "link":
+        with pytest.raises(InvalidRequest, match=r"'link' is a .*link, not a plain file"):
+            files.read(path)
     if path:
         with pytest.raises(InvalidRequest):
             files.ls(path)
