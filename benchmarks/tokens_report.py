@@ -32,7 +32,7 @@ class Promise:
 def promises(curve: Curve) -> list[Promise]:
     """What the project promises, for the sizes that were measured."""
     own = max(size.own for size in curve.sizes)
-    sizes = "any number of tools" if len(curve.sizes) > 1 else f"{curve.sizes[0].tools:,} tools"
+    sizes = "any number of tools" if len(curve.sizes) > 1 else f"{max(size.tools for size in curve.sizes):,} tools"
     text = f"Two tools and instructions: {own} tokens with {sizes} (at most {OWN})"
     made = [Promise("two tools and instructions, tokens", own, OWN, own <= OWN, text)]
     for tools, wanted in ((100, HUNDRED), (2310, ALL)):

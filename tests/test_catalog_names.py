@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.catalog.catalog import Catalog
+from toolfold.catalog.resolve import nearest_words
 from toolfold.config.settings import ServerConfig, Settings
 from toolfold.definitions import Listing, ToolDefinition
 from toolfold.errors import UnknownTool
@@ -142,3 +143,12 @@ def test_a_server_has_the_same_module_before_and_after_another_one_was_listed(tm
     code = "from servers.git_hub import merge"
     assert named_servers(code, servers, before) == ["git_hub"]
     assert catalog.names.resolve("git_hub", "merge") == ("git_hub", "merge")
+
+
+def test_the_words_that_look_most_alike_come_first() -> None:
+    longer = "create_issue_comment_for_every_repository_of_an_organization_and_its_members_at_once_or_one_by_one"
+    assert nearest_words("create_issue_comment", [longer, "create_isue_comment"]) == ["create_isue_comment", longer]
+    assert nearest_words("git", ["digit", "github"]) == ["github", "digit"], "how it begins counts more"
+    assert nearest_words("git", ["slack"]) == []
+    assert nearest_words("a", ["a_d", "a_c", "a_b", "A"], 3) == ["A", "a_b", "a_c"]
+    assert nearest_words("", ["slack"]) == []

@@ -55,7 +55,6 @@ IN_WORDS = {
     "callers.NAME.mode": "as `mode`",
     "privacy.regions": "ten countries",
     "review.imports": "any",
-    "tokenizer": "none: o200k",
     "servers.NAME.transport": "by what is there",
     "servers.NAME.cwd": "where Toolfold runs",
     "servers.NAME.oauth": "on",

@@ -37,6 +37,12 @@ def test_every_link_leads_to_a_file_and_heading_that_exist(page: Path) -> None:
     assert not wrong
 
 
+def test_no_page_was_left_in_the_middle_of_a_merge() -> None:
+    assert [
+        page.name for page in PAGES if re.search(r"^(<{7}|>{7}) ", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ] == []
+
+
 def test_every_page_is_in_the_index() -> None:
     linked = set(_LINK.findall((ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= linked, "add it to docs/README.md"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.lab import lab_fold
 from toolfold import ApprovalRequest, Call, Finished, Proceed, Question, ToolCall, ToolfoldError, ToolResult
+from toolfold.guards.record import is_small
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +41,9 @@ class Watch:
 async def test_a_guard_sees_every_way_to_an_upstream_and_the_run(runtime_dir: Path) -> None:
     watch = Watch()
     async with lab_fold(runtime_dir, guards=[watch]) as fold:
+        begun = time.perf_counter()
         result = await fold.run(EVERY_WAY, session="s", caller="ada", context={"user_id": "7"})
+        milliseconds = (time.perf_counter() - begun) * 1000
         other = await fold.run("from servers.lab import nothing\nawait nothing()", caller="bob")
     assert result.success, result.error
     assert other.success, other.error
@@ -60,8 +64,26 @@ async def test_a_guard_sees_every_way_to_an_upstream_and_the_run(runtime_dir: Pa
     assert all(call.run is run for call in first)
     assert (run.caller, run.session, run.language, run.values) == ("ada", "s", "python", {"user_id": "7"})
     assert 0 < run.deadline.remaining <= run.deadline.seconds
+    assert 0 < sum(call.ms for call in result.tool_calls) < result.execution_time_ms < milliseconds
+    assert all(round(call.ms, 3) == call.ms for call in result.tool_calls)
+    assert round(result.execution_time_ms, 3) == result.execution_time_ms
     assert (last.run.caller, last.run.session) == ("bob", None)
     assert last.run.id != run.id
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        ({"a": "x" * 1999}, {"a": "x" * 2000}),
+        ({"a" * 2000: 1}, {"a" * 2001: 1}),
+        ({"a": [0] * 98}, {"a": [0] * 99}),
+        ({str(number): 0 for number in range(99)}, {str(number): 0 for number in range(100)}),
+        ({"a": [[[]] * 48]}, {"a": [[[[]]] * 50]}),
+    ],
+)
+def test_arguments_are_kept_while_they_are_small(small: Any, large: Any) -> None:
+    assert is_small(small)
+    assert not is_small(large)
 
 
 async def test_a_guard_rewrites_arguments_and_results(runtime_dir: Path) -> None:

@@ -108,6 +108,28 @@ async def test_a_tokenizer_of_ones_own_counts(runtime_dir: Path) -> None:
     assert totals.labels["tokens_code"] == "measured"
 
 
+async def test_a_tokenizer_that_fails_loses_no_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(text: str) -> int:
+        raise RuntimeError("no vocabulary")
+
+    async with Toolfold.open({"servers": {}}, data_dir=tmp_path, tokenizer=broken) as fold:
+        await fold.search("anything")
+        totals = fold.ledger.totals()
+    assert (totals.searches, totals.labels["tokens_searches"]) == (1, "estimated")
+    assert "RuntimeError: no vocabulary" in caplog.text
+
+
+async def test_a_gateway_that_has_counted_before_counts_the_rest_when_it_ends(tmp_path: Path) -> None:
+    async with Toolfold.open({"servers": {}}, data_dir=tmp_path) as fold:
+        await fold.search("one")
+        await counted(fold.ledger)
+        answer = await fold.search("two")
+        assert fold.ledger.totals().label == "estimated"
+    totals = LedgerReader(fold.settings).totals()
+    assert totals.label == "computed"
+    assert totals.tokens_searches == count("one") + count("two") + 2 * count(answer.text)
+
+
 async def test_what_other_modes_offer_is_what_was_sent(runtime_dir: Path) -> None:
     async with lab_fold(runtime_dir) as fold:
         await fold.listed()

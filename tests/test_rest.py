@@ -18,6 +18,7 @@ import pytest
 from tests.asking import SERVER as LEDGER
 from tests.asking import called
 from tests.lab import LAB
+from tests.test_privacy_runs import EVERYTHING, leaks
 from toolfold import Toolfold
 from toolfold.gateway.http import serve_http
 from toolfold.guards.events import Question, Replied, Reply
@@ -456,3 +457,25 @@ async def test_a_client_may_leave_while_a_person_decides(runtime_dir: Path) -> N
         [run] = (await gateway.read("/runs"))["runs"]
         assert (run["ok"], run["error"]) == (True, "")
         assert len(called(gateway.data)) == 1
+
+
+async def test_no_private_value_is_told(runtime_dir: Path) -> None:
+    people = {
+        "command": sys.executable,
+        "args": [str(LEDGER.parent / "people.py"), str(runtime_dir / "sent.jsonl")],
+    }
+    audit = {"enabled": True, "values": True}
+    async with serving(runtime_dir, servers={"people": people}, privacy={"mode": "egress"}, audit=audit) as gateway:
+        told: list[Any] = []
+        async with streaming(gateway, EVERYTHING, session="s") as events:
+            told += [event async for event in events]
+        assert told[-1][1]["success"], told[-1]
+        told.append(await gateway.run("raise ValueError(ada['email'] + ada['name'])", session="s"))
+        runs = (await gateway.read("/runs"))["runs"]
+        paths = ["/runs", *(f"/runs/{run['id']}" for run in runs), "/sessions", "/audit", "/stats", "/skills"]
+        told += [await gateway.read(path) for path in paths]
+        for path in ("/sessions/s/files", "/sessions/s/files/content"):
+            refused = await gateway.get(path, path="people.json")
+            assert (refused.status_code, "private" in refused.text) == (403, True)
+            told.append(refused.text)
+    assert leaks(*(json.dumps(each) for each in told)) == []

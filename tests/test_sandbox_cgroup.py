@@ -15,6 +15,7 @@ import pytest
 from toolfold.sandbox.walls.cgroup import Bounds, find_cgroups
 from toolfold.sandbox.walls.identity import spare_ids
 
+HIGH = 0x77000000
 BOUNDS = Bounds(memory=1_000_000, processes=10, cores=0.5)
 
 
@@ -196,6 +197,14 @@ def test_processes_of_another_pid_namespace_are_left_alone(tmp_path: Path) -> No
     [
         pytest.param("0 0 4294967295", "0 0 4294967295", (0x77000000, 65536), id="the host itself"),
         pytest.param("0 100000 65536", "0 100000 65536", (32768, 31744), id="a container's usual range"),
+        pytest.param(f"0 0 {HIGH + 65536}", f"0 0 {HIGH + 65536}", (HIGH, 65536), id="they just fit"),
+        pytest.param(
+            f"0 0 {HIGH + 65535}", f"0 0 {HIGH + 65536}", (998277119, 998276096), id="a user too few for the high ones"
+        ),
+        pytest.param("0 0 4294967295", f"{HIGH} {HIGH} 65536", (HIGH, 65536), id="groups that begin there"),
+        pytest.param("0 0 4294967295", f"{HIGH} {HIGH} 65535", None, id="a group too few"),
+        pytest.param("0 1000 4096", "0 1000 4096", (2048, 1024), id="just enough"),
+        pytest.param("0 1000 4094", "0 1000 4094", None, id="not quite enough"),
         pytest.param("0 1000 1", "0 1000 1", None, id="one id"),
         pytest.param("0 0 4294967295", "0 0 1", None, id="no groups"),
         pytest.param("0 1000 1\n1 100000 65536", "0 1000 1\n1 100000 65536", (32769, 31744), id="rootless podman"),

@@ -25,6 +25,7 @@ from toolfold.sandbox.walls.cgroup import Cgroups, find_cgroups
 from toolfold.sandbox.zygote import lineage, process
 from toolfold.sandbox.zygote.cell import ClonedProcess
 from toolfold.sandbox.zygote.process import Clone
+from toolfold.sandbox.zygote.shelf import Shelf
 
 pytestmark = pytest.mark.anyio
 
@@ -222,6 +223,35 @@ async def test_a_session_is_told_what_the_end_of_its_zygote_cost(runtime_dir: Pa
         result = await fold.run("open('workspace/file').read()", session="s")
     assert result.value == "still here"
     assert "kept" in result.notice
+
+
+def test_a_shelf_is_a_folder_and_knows_it_again(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        Shelf.open(tmp_path / "file")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    shelf = Shelf.open(folder)
+    try:
+        assert shelf.is_current()
+        folder.rmdir()
+        assert not shelf.is_current()
+        folder.mkdir()
+        assert not shelf.is_current(), "another folder of that name"
+    finally:
+        shelf.close()
+
+
+@pytest.mark.parametrize(
+    ("release", "limited"),
+    [("5.13.19-old", False), ("5.14.0", True), ("5.15-rc1", True), ("6.1.0-18-amd64", True), ("4.19.0", False)],
+)
+async def test_processes_are_counted_by_the_kernel_where_it_counts_those_inside_only(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, release: str, limited: bool
+) -> None:
+    monkeypatch.setattr("platform.release", lambda: release)
+    limit = await value(await lab.start("counted"), "import resource\nresource.getrlimit(resource.RLIMIT_NPROC)[0]")
+    assert (limit == lab.settings.processes + 1) is limited
 
 
 @pytest.mark.parametrize(

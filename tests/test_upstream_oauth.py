@@ -335,6 +335,23 @@ class TestClientCredentials:
         assert secret not in str(raised.value)
         assert secret not in "".join(path.read_text() for path in (tmp_path / "logs").iterdir())
 
+    @pytest.mark.parametrize("machine", [True, False])
+    async def test_a_server_that_refuses_new_tokens_too_is_not_asked_for_ever(
+        self, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: bool
+    ) -> None:
+        if not machine:
+            await sign_in(site, tmp_path)
+
+        async def unknown(_: str) -> None:
+            return None
+
+        monkeypatch.setattr(site.issuer, "load_access_token", unknown)
+        async with fleet_of(site, tmp_path, oauth=self.SETTINGS if machine else OAuthSettings()) as fleet:
+            words = "refused a new token with HTTP 401.*Check `oauth.client_id`" if machine else "toolfold auth login"
+            with pytest.raises(UpstreamUnavailable, match=words):
+                await greet(fleet)
+        assert site.issuer.count["token requests"] <= 3
+
     async def test_the_issuer_that_is_configured_is_the_only_one_that_gets_the_secret(
         self, site: Site, tmp_path: Path
     ) -> None:

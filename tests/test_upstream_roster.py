@@ -16,6 +16,7 @@ import pytest
 
 from tests.test_upstream_processes import alive
 from tests.upstream_lab import awkward, eventually, text_of
+from toolfold import Toolfold
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing
 from toolfold.errors import UpstreamIsToolfold, UpstreamUnavailable
@@ -417,6 +418,13 @@ async def test_naming_a_listed_server_that_is_down_lets_the_next_call_start_it(
             here.roster.want(["a"])
         assert text_of(await here.fleet.call("a", "echo", {})) == "{}"
         assert len(starts()) == 3
+
+
+async def test_a_program_in_a_hurry_waits_for_the_server_that_it_names(tmp_path: Path) -> None:
+    server = {"command": sys.executable, "args": awkward("sleeps=0.5").args}
+    async with Toolfold.open({"servers": {"slow": server}}, data_dir=tmp_path) as fold:
+        await fold.live.listed_for_program(["slow"], 30)
+        assert fold.catalog.tool("slow", "echo") is not None
 
 
 @pytest.mark.usefixtures("patient")

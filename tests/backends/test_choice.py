@@ -319,3 +319,16 @@ def test_the_page_about_backends_has_a_part_for_each() -> None:
         part = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         assert "**Adds:**" in part, name
         assert "**Lacks:**" in part, name
+
+
+@pytest.mark.parametrize(("said", "version"), [("bubblewrap 0.8.0", "0.8.0"), ("hello", "of unknown version")])
+def test_the_version_of_bubblewrap_is_told(tmp_path: Path, said: str, version: str) -> None:
+    try:
+        real = launcher.find_bwrap()
+        obstacles.bubblewrap_version(real)
+    except SandboxUnavailable as error:
+        pytest.skip(f"bubblewrap does not run here: {error}")
+    bwrap = tmp_path / "bwrap"
+    bwrap.write_text(f'#!/bin/sh\n[ "$1" != --version ] || exec echo {said}\nexec {real} "$@"\n')
+    bwrap.chmod(0o755)
+    assert obstacles.bubblewrap_version(bwrap) == version

@@ -60,6 +60,9 @@ class Results:
         if report.failed and not self.failed:
             self.failed = report.nodeid
             self.why = str(report.longrepr)[-200:]
+        if report.skipped and self._limits is not None and not self.failed:
+            # It passed before. Where its backend is required, as in CI, this is a failure.
+            self.failed, self.why = report.nodeid, str(report.longrepr)[-200:]
         if not report.passed:
             self.bad.add(report.nodeid)
 
@@ -170,6 +173,8 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
     results = Results(job["tests"])
     status = int(pytest.main(["-x", *_options(job), *job["files"]], plugins=[results]))
     outcome = {0: "survived", 1: "killed", 2: "killed", 3: "killed"}.get(status, "error")
+    if outcome == "survived" and results.failed:
+        outcome = "killed"
     return {"status": outcome, "test": results.failed or "at import", "why": results.why}
 
 

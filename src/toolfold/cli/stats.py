@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,7 +43,7 @@ def stats(
     from toolfold.telemetry.ledger_reader import LedgerReader
 
     ledger = LedgerReader(load_here(config, data_dir=data).settings)
-    day = f"{datetime.fromtimestamp(moment(since), UTC):%Y-%m-%d}" if since else None
+    day = _day(since) if since else None
     totals = ledger.totals(since=day, caller=caller, session=session)
     if json:
         write_json(_as_data(ledger, totals, day, caller, session))
@@ -51,6 +52,12 @@ def stats(
     else:
         _show_totals(totals)
         _show_parts(ledger, day, caller, session, limit)
+
+
+def _day(since: str) -> str:
+    with contextlib.suppress(ValueError):
+        return date.fromisoformat(since).isoformat()
+    return datetime.fromtimestamp(moment(since), UTC).date().isoformat()
 
 
 def _as_data(
@@ -118,7 +125,8 @@ def _show_totals(totals: Totals) -> None:
         from toolfold.telemetry.counting import can_count
         from toolfold.telemetry.tokens import INSTALL
 
-        why = "The last seconds of a gateway and of `toolfold run` are." if can_count() else f"Exact with: {INSTALL}"
+        newest = "Exact counts take ten seconds, and `toolfold run` makes none."
+        why = newest if can_count() else f"Exact with: {INSTALL}"
         console.print(f"Partly estimated. {why}", highlight=False, markup=False)
 
 

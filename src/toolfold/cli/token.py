@@ -85,7 +85,7 @@ def list_(config: Config = None, json: Json = False) -> None:
     file = _file(config)
     callers = _callers(file)
     if json:
-        usual = {"groups": [], "host": False, "scraper": False}
+        usual: dict[str, Any] = {"groups": [], "host": False, "scraper": False}
         write_json([{"name": name, **usual, **_known(one)} for name, one in callers.items()])
         return
     for name, one in sorted(callers.items()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from toolfold.fold import Toolfold
     from toolfold.session.start import Statistics
     from toolfold.telemetry.metrics import Buckets, Counts, TokenCounts, TokenUse
+    from toolfold.upstream.health import Health
 
 Labelled = Mapping[tuple[str, ...], float]
 
@@ -25,20 +26,27 @@ Labelled = Mapping[tuple[str, ...], float]
 async def exposition(fold: Toolfold, counts: Counts, tokens: TokenCounts, accept: str) -> tuple[bytes, str]:
     """The text, and its media type, in the form that `accept` asks for."""
     statistics = await fold.statistics()
-    used = await asyncio.to_thread(tokens.read)
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    families = [
-        *_runs(counts),
-        *_calls(counts),
-        *_people(counts),
-        *_tokens(used, fold.settings.token_price, is_estimated=tokens.is_estimated),
-        *_sandboxes(statistics),
-        *_state(fold),
-    ]
-    registry.register(_Once(families))
-    encode, media_type = choose_encoder(accept)
-    return encode(registry), media_type
+    health, tools = fold.fleet.health(), len(fold.catalog.tools)
+    counted = counts.copy()
+
+    def written() -> tuple[bytes, str]:
+        used = tokens.read()
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        families = [
+            *_runs(counted),
+            *_calls(counted),
+            *_people(counted),
+            *_tokens(used, fold.settings.token_price, is_estimated=tokens.is_estimated),
+            *_sandboxes(statistics),
+            *_servers(health, tools),
+        ]
+        registry.register(_Once(families))
+        encode, media_type = choose_encoder(accept)
+        return encode(registry), media_type
+
+    # With a thousand tools it is a long text: meanwhile runs go on.
+    return await asyncio.to_thread(written)
 
 
 class _Once(Collector):
@@ -93,7 +101,7 @@ def _people(counts: Counts) -> Iterator[Metric]:
 
 
 def _sandboxes(statistics: Statistics) -> Iterator[Metric]:
-    pool, use, zygotes = statistics.pool, statistics.use, statistics.zygotes
+    pool, use = statistics.pool, statistics.use
     states = {("warm",): pool.warm, ("starting",): pool.starting, ("used",): pool.owned - pool.warm}
     yield _gauges("sandboxes", "Sandboxes by state.", states, "state")
     yield _counter("sandbox_starts", "Sandboxes that were started.", {(): pool.started})
@@ -107,20 +115,19 @@ def _sandboxes(statistics: Statistics) -> Iterator[Metric]:
     yield _gauge("sandbox_processes", "Processes in all sandboxes.", use.processes)
     yield _counter("sandbox_cpu_seconds", "Processor time of all sandboxes.", {(): use.cpu})
     yield _gauge("sessions_live", "Sessions that have a sandbox.", statistics.sessions)
-    yield _gauge("zygotes", "Zygotes, from which sandboxes are cloned.", zygotes.live)
-    yield _counter("zygote_starts", "Zygotes that were started.", {(): zygotes.started})
-    yield _gauge("zygote_memory_bytes", "Memory of all zygotes, shared pages counted once.", zygotes.memory)
+    yield _gauge("zygotes", "Zygotes, from which sandboxes are cloned.", statistics.zygotes.processes)
+    yield _counter("zygote_starts", "Zygotes that were started.", {(): statistics.zygotes_started})
+    yield _gauge("zygote_memory_bytes", "Memory of all zygotes, shared pages counted once.", statistics.zygotes.memory)
 
 
-def _state(fold: Toolfold) -> Iterator[Metric]:
-    health = fold.fleet.health()
+def _servers(health: Sequence[Health], tools: int) -> Iterator[Metric]:
     up = {(each.server,): float(each.state == "ready") for each in health}
     yield _gauges("server_up", "Whether the server is connected; one that is not needed is not.", up, "server")
     failing = {(each.server,): float(each.state in ("failed", "backoff")) for each in health}
     yield _gauges("server_failing", "Whether the server's last start failed.", failing, "server")
     restarts = {(each.server,): each.restarts for each in health}
     yield _counter("server_restarts", "Times that the server was started again.", restarts, "server")
-    yield _gauge("catalog_tools", "Tools in the catalog.", len(fold.catalog.tools))
+    yield _gauge("catalog_tools", "Tools in the catalog.", tools)
     yield _gauges("build_info", "Which version this is.", {(__version__,): 1}, "version")
 
 

@@ -121,6 +121,12 @@ async def serve_http(
         await asyncio.Event().wait()
 
 
+def _greeting(fold: Toolfold, mode: Mode) -> Greeting | None:
+    """What is known before anything is listed. What other modes offer only the catalog knows."""
+    is_plain = mode == "code" and not fold.settings.expose
+    return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
+
+
 async def _mcp(
     fold: Toolfold,
     stack: AsyncExitStack,

@@ -51,6 +51,7 @@ class MetricsEndpoint:
             settings.callers, settings.servers, lambda server, tool: fold.catalog.shown_tool(server, tool) is not None
         )
         self._tokens = TokenCounts(fold.ledger)
+        self._one_at_a_time = asyncio.Lock()
         fold.observers.add(self._counts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,5 +72,6 @@ class MetricsEndpoint:
         from toolfold.gateway.exposition import exposition
 
         accept = (header(scope, b"accept") or b"").decode("latin-1")
-        text, media_type = await exposition(self._fold, self._counts, self._tokens, accept)
+        async with self._one_at_a_time:
+            text, media_type = await exposition(self._fold, self._counts, self._tokens, accept)
         return Response(text, headers={"Content-Type": media_type, "Cache-Control": "no-store"})

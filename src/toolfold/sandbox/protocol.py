@@ -96,19 +96,15 @@ class SeparatesOwners(Protocol):
     async def start(self, home: SessionHome, api: Path, owner: str = "") -> Cell: ...
 
 
-@dataclass(frozen=True)
-class ZygoteStatistics:
-    live: int = 0
-    started: int = 0
-    memory: int = 0
-    """Bytes, pages shared with sandboxes counted in part."""
-
-
 @runtime_checkable
 class HasZygotes(Protocol):
     """A backend whose cells are cloned."""
 
-    def zygotes(self) -> ZygoteStatistics: ...
+    zygotes_started: int
+
+    def zygotes(self) -> list[int]:
+        """Those that live, as processes."""
+        ...
 
 
 @runtime_checkable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -12,8 +13,8 @@ from toolfold.guards.context import LOCAL_CALLER, RunContext
 from toolfold.sandbox.choose import Choice, choose
 from toolfold.sandbox.pool import Pool, PoolStatistics
 from toolfold.sandbox.pools import Pools
-from toolfold.sandbox.processes import Use
-from toolfold.sandbox.protocol import Closable, HasZygotes, ZygoteStatistics
+from toolfold.sandbox.processes import Use, used_by
+from toolfold.sandbox.protocol import Closable, HasZygotes
 from toolfold.session.bridge import Bridge, World
 from toolfold.session.homes import SessionHomes
 from toolfold.session.images import Images
@@ -33,7 +34,9 @@ class Statistics:
     """Of all callers together."""
     use: Use = field(default_factory=Use)
     """What sandboxes use now; the processor time is that of those that have ended as well."""
-    zygotes: ZygoteStatistics = field(default_factory=ZygoteStatistics)
+    zygotes: Use = field(default_factory=Use)
+    """What the processes use that sandboxes are cloned from."""
+    zygotes_started: int = 0
     sessions: int = 0
     """Those that have a sandbox."""
     queued: int = 0
@@ -50,9 +53,10 @@ class Started:
     pools: Pools
 
     async def statistics(self) -> Statistics:
-        backend, use = self.choice.backend, await self.pools.use()
-        zygotes = backend.zygotes() if isinstance(backend, HasZygotes) else ZygoteStatistics()
-        return Statistics(self.pools.statistics, use, zygotes, self.sessions.live(), self.sessions.queued)
+        use, backend = await self.pools.use(), self.choice.backend
+        zygotes, started = (backend.zygotes(), backend.zygotes_started) if isinstance(backend, HasZygotes) else ([], 0)
+        used = await asyncio.to_thread(used_by, zygotes)
+        return Statistics(self.pools.statistics, use, used, started, self.sessions.live(), self.sessions.queued)
 
 
 async def start_sessions(

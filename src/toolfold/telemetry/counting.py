@@ -24,17 +24,23 @@ _NICENESS = 10
 
 
 class CountingProcess:
-    """Counts one list of texts at a time; from any thread."""
+    """Counts one list of texts after the other; from any thread."""
 
     def __init__(self, tokenizer: str = "") -> None:
         """`tokenizer` is `package.module:function`; o200k without one."""
         self._tokenizer = tokenizer
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
+        self._turn = threading.Lock()
+        """Held by the one that counts."""
         self._lock = threading.Lock()
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text; raises OSError or ValueError where they cannot be counted."""
+        with self._turn:
+            return self._count(texts)
+
+    def _count(self, texts: Sequence[str]) -> list[int]:
         # `-P`: the folder that the gateway was started in may be anybody's project.
         command = [sys.executable, "-P", "-m", __name__, self._tokenizer]
         with self._lock:

@@ -7,6 +7,7 @@ and written within a second in a thread, and counted exactly soon after in a pro
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -29,10 +30,11 @@ OWN_TOKENS: dict[Mode, int] = {"code": 155, "hybrid": 181, "direct": 0}
 """o200k tokens of our two tools and the instructions. A test holds these numbers."""
 OTHERS = "(others)"
 """Stands for callers over the limit of what one day tells apart."""
-_PAUSE = 0.5
+_PAUSE = 0.25
 """Seconds for which counts are gathered before they are written."""
 _COUNT_AFTER = 10.0
 """Seconds for which texts are gathered before a process counts them."""
+_CLOSING_TIMEOUT = 5.0
 _MOST_WAITING = 8 * 1024 * 1024
 _LONGEST = 1024 * 1024
 """Characters that wait to be counted, in all and of one text; what is over that stays estimated."""
@@ -111,8 +113,8 @@ class Ledger(LedgerReader, Observer):
         self._conversations: set[Key] = set()
         self._unclaimed: set[str] = set()
         """Callers whose conversation has begun with a search: whichever session they use next belongs to it."""
-        self._described: dict[str, bool] = {}
-        """Versions of the catalog whose cost is in the files, and whether it is exact."""
+        self._described: set[str] = set()
+        """Versions of the catalog whose cost is in the files."""
         self._lock = threading.Lock()
         """Around what the loop notes and a thread takes."""
         self._noted: dict[tuple[str, Key], Counts] = {}
@@ -124,6 +126,7 @@ class Ledger(LedgerReader, Observer):
         self._waiting_catalogs: dict[str, tuple[int, list[str]]] = {}
         self._size = 0
         """Characters of the texts that are held."""
+        self._has_counted = False
         self._process = CountingProcess(settings.tokenizer)
         self._writing: asyncio.Task[None] | None = None
         self._counting: asyncio.Task[None] | None = None
@@ -277,28 +280,40 @@ class Ledger(LedgerReader, Observer):
             counted: dict[tuple[str, Key], Counts] = defaultdict(Counts, noted)
             for text in texts:
                 self._estimate(text, counted)
+            self._add(counted)
             try:
                 for version, (tools, instructions) in catalogs.items():
                     self._describe(version, tools, instructions)
             except OSError:
                 with self._lock:
                     self._catalogs = catalogs | self._catalogs
-            self._add(counted)
 
     def _estimate(self, text: _Text, counted: dict[tuple[str, Key], Counts]) -> None:
         """Add what a text costs, exactly if it can be counted here, and let it wait to be counted otherwise."""
-        if self._tokenizer is not None:
-            self._size -= len(text.text)
-            for key in text.keys:
-                _add(counted[text.day, key], text.kind, self._tokenizer(_readable(text.text)))
-            return
-        about = _about(text.text, _RESULT_SAMPLE if text.kind == "result" else _SAMPLE)
+        tokens = self._counted_here([text.text])
+        is_exact = tokens is not None
+        if tokens is None:
+            tokens = _about(text.text, _RESULT_SAMPLE if text.kind == "result" else _SAMPLE)
         for key in text.keys:
-            _add(counted[text.day, key], f"{text.kind}_est", about)
+            _add(counted[text.day, key], text.kind if is_exact else f"{text.kind}_est", tokens)
         if self._can_count:
-            self._waiting.append(text._replace(estimated=about))
+            self._waiting.append(text._replace(estimated=tokens))
         else:
-            self._size -= len(text.text)
+            self._release([text])
+
+    def _counted_here(self, texts: Iterable[str | bytes]) -> int | None:
+        """What the tokenizer that was given says; None where there is none, or it fails."""
+        if self._tokenizer is None:
+            return None
+        try:
+            return sum(int(self._tokenizer(_readable(text))) for text in texts)
+        except Exception as error:
+            _log.warning("the tokenizer failed, so tokens are estimated: %s: %s", type(error).__name__, error)
+            return None
+
+    def _release(self, texts: Iterable[_Text]) -> None:
+        with self._lock:
+            self._size -= sum(len(each.text) for each in texts)
 
     def _describe(self, version: str, tools: Sequence[_Tool], instructions: Iterable[str]) -> None:
         """Estimate what all definitions cost, unless it is known."""
@@ -307,12 +322,13 @@ class Ledger(LedgerReader, Observer):
         if not is_exact:
             definitions: list[Definition] = [(tool.name, tool.description, tool.input_schema) for tool in tools]
             texts = definition_texts(definitions, *instructions)
-            is_exact = self._tokenizer is not None
-            tokens = sum(map(self._tokenizer, texts)) if self._tokenizer is not None else _about_all(texts)
+            tokens = self._counted_here(texts)
+            is_exact = tokens is not None
+            tokens = _about_all(texts) if tokens is None else tokens
             self._files.add_catalog(Catalogued(version, len(definitions), tokens, is_exact, self._tokenizer_name))
-            if not is_exact and self._can_count:
+            if self._can_count:
                 self._waiting_catalogs[version] = (len(definitions), texts)
-        self._described[version] = is_exact
+        self._described.add(version)
 
     def _add(self, counted: Mapping[tuple[str, Key], Counts]) -> None:
         by_day: dict[str, dict[Key, Counts]] = {}
@@ -333,44 +349,50 @@ class Ledger(LedgerReader, Observer):
         with self._writes:
             waiting, self._waiting = self._waiting, []
             catalogs, self._waiting_catalogs = self._waiting_catalogs, {}
-            self._size -= sum(len(text.text) for text in waiting)
-            if not waiting and not catalogs:
-                return
-            texts = [_readable(text.text) for text in waiting]
-            for _, described in catalogs.values():
-                texts += described
-            try:
-                numbers = iter(self._process.count(texts))
-                counted: dict[tuple[str, Key], Counts] = defaultdict(Counts)
-                for text in waiting:
-                    tokens = next(numbers)
-                    for key in text.keys:
-                        _add(counted[text.day, key], text.kind, tokens)
-                        _add(counted[text.day, key], f"{text.kind}_est", -text.estimated)
-                self._add(counted)
-                for version, (tools, described) in catalogs.items():
-                    tokens = sum(next(numbers) for _ in described)
+        texts = [_readable(text.text) for text in waiting]
+        for _, described in catalogs.values():
+            texts += described
+        try:
+            numbers = iter(self._process.count(texts) if texts else [])
+        except (OSError, ValueError) as error:
+            _log.info("tokens stay estimated: %s", error)
+            return
+        finally:
+            self._release(waiting)
+        counted: dict[tuple[str, Key], Counts] = defaultdict(Counts)
+        for text in waiting:
+            tokens = next(numbers)
+            for key in text.keys:
+                _add(counted[text.day, key], text.kind, tokens)
+                _add(counted[text.day, key], f"{text.kind}_est", -text.estimated)
+        self._has_counted = True
+        with self._writes:
+            self._add(counted)
+            for version, (tools, described) in catalogs.items():
+                tokens = sum(next(numbers) for _ in described)
+                with contextlib.suppress(OSError):
                     self._files.add_catalog(Catalogued(version, tools, tokens, True, self._tokenizer_name))
-                    self._described[version] = True
-            except (OSError, ValueError) as error:
-                _log.info("tokens stay estimated: %s", error)
 
     @cached_property
     def _can_count(self) -> bool:
-        return can_count(self._settings.tokenizer)
+        """Whether a process can count what was estimated here."""
+        return self._tokenizer is None and can_count(self._settings.tokenizer)
 
     @property
     def _tokenizer_name(self) -> str:
         return "own" if self._tokenizer is not None else self._settings.tokenizer
 
     async def close(self) -> None:
-        """Write what was noted, and end. What was not counted by now stays estimated."""
-        self._process.close()
+        """Write what was noted, and end. What a gateway that did not live long has not counted stays estimated."""
         tasks = [task for task in (self._writing, self._counting) if task is not None and not task.done()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        with contextlib.suppress(TimeoutError):
+            if self._has_counted:
+                await asyncio.wait_for(asyncio.to_thread(self.count), _CLOSING_TIMEOUT)
+        self._process.close()
         await asyncio.to_thread(self.write)
 
 

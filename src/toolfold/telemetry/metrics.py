@@ -10,7 +10,8 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from toolfold.telemetry.observe import Observer, SeenCall, SeenQuestion, SeenRun, SeenSearch
 
@@ -134,6 +135,14 @@ class Counts(Observer):
         self.asking -= 1
         self.approvals[question.reply if question.reply in self.approvals else OTHER] += 1
         self.approval_seconds.add(question.ms / 1000)
+
+    def copy(self) -> Counts:
+        """For another thread: nothing is added to it while it is read."""
+        copied = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict):
+                setattr(copied, name, cast("dict[Any, Any]", value).copy())
+        return copied
 
     def caller(self, name: str) -> str:
         """The label of a caller: its own name only where the settings have it."""

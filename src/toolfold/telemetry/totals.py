@@ -56,7 +56,10 @@ class Totals:
     price: float = 3.0
     """Dollars per million tokens."""
     labels: dict[str, Label] = field(default_factory=dict[str, Label])
-    _estimated: set[str] = field(default_factory=set[str])
+    _estimated: set[str] = field(default_factory=set[str], repr=False)
+
+    def __post_init__(self) -> None:
+        self._label()
 
     def add(self, counts: Counts, definitions: int, *, exact: bool) -> None:
         """Add some counts, for which all definitions cost so many tokens in each request."""

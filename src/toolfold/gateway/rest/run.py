@@ -192,7 +192,8 @@ class _Run:
                 await self._news.wait()
         if self._task.done() and not self._events:
             await self.result()  # what could not be run is refused with a status
-        headers = {**HEADERS, "Content-Type": f"{EVENT_STREAM}; charset=utf-8"}
+        # Proxies such as nginx would hold events back.
+        headers = {**HEADERS, "Content-Type": f"{EVENT_STREAM}; charset=utf-8", "X-Accel-Buffering": "no"}
         head = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         while not self._is_gone and (self._events or not self._task.done()):

@@ -14,8 +14,7 @@ from pathlib import Path
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
 from toolfold.sandbox.bubblewrap.launcher import Launcher
-from toolfold.sandbox.processes import used_by
-from toolfold.sandbox.protocol import SessionHome, ZygoteStatistics
+from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.runtime import Runtime
 from toolfold.sandbox.walls import cgroup
 from toolfold.sandbox.zygote.cell import ZygoteCell
@@ -39,7 +38,7 @@ class Zygotes:
         if self._cgroups is not None:
             self._cgroups.sweep()
         self._lineages: dict[tuple[str, Path], Lineage] = {}
-        self._started = 0
+        self.zygotes_started = 0
         weakref.finalize(self, _abandon, self._lineages, self._launcher)
 
     @property
@@ -85,11 +84,10 @@ class Zygotes:
         return cell
 
     def _on_start(self) -> None:
-        self._started += 1
+        self.zygotes_started += 1
 
-    def zygotes(self) -> ZygoteStatistics:
-        live = [pid for lineage in self._lineages.values() for pid in lineage.pids]
-        return ZygoteStatistics(len(live), self._started, used_by(live).memory)
+    def zygotes(self) -> list[int]:
+        return [pid for lineage in self._lineages.values() for pid in lineage.pids]
 
     async def close(self) -> None:
         lineages = [*self._lineages.values()]
