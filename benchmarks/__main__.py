@@ -198,6 +198,19 @@ def audit(rounds: Rounds = 11, json: Json = False) -> None:
     _print("audit", figures, "Guards, for each call", json=json)
 
 
+def dashboard(rounds: Rounds = 9, json: Json = False) -> None:
+    """The bytes of the dashboard, and its first paint in chromium with 10,000 audit records beside an empty page.
+
+    Example: scripts/bench dashboard
+    """
+    from benchmarks import dashboard as bench
+
+    progress = _progress()
+    with TemporaryDirectory(prefix="toolfold-dashboard-") as folder:
+        figures = run_async(lambda: bench.measure(Path(folder), rounds, progress))
+    _print("dashboard", figures, "Dashboard, in a browser on this machine", json=json)
+
+
 def guards(rounds: Rounds = 20, data: DataDir = None, json: Json = False) -> None:
     """What the whole chain of guards costs per call, by itself, and what those who count and trace it add (0.2 ms).
 
@@ -349,6 +362,7 @@ COMMANDS = (
     privacy,
     guards,
     audit,
+    dashboard,
     sessions,
     skills,
     crowd,

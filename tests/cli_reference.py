@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import typer.main
 
@@ -20,7 +20,8 @@ Written by `scripts/figures reference` from the commands themselves; a test comp
 says the same. The exit code is 0 only on success. `mcp-code-execution-server` is another name of `toolfold serve`.
 
 """
-_SHARED = {alias.__metadata__[0].help for alias in (options.Config, options.CatalogDirs, options.DataDir, options.Json)}
+_ALIASES: tuple[Any, ...] = (options.Config, options.CatalogDirs, options.DataDir, options.Json)
+_SHARED: set[str] = {alias.__metadata__[0].help for alias in _ALIASES}
 _WORDS: dict[Any, str] = {Path: "PATH", str: "TEXT", int: "NUMBER", float: "NUMBER"}
 
 
@@ -96,7 +97,7 @@ def _row(option: Any) -> str:
         names = ", ".join([*option.opts, *option.secondary_opts])
         if not option.is_flag:
             choices = isinstance(kind, type) and issubclass(kind, Enum)
-            value = "|".join(item.value for item in kind) if choices else _WORDS[kind]
+            value = "|".join(str(item.value) for item in cast("type[Enum]", kind)) if choices else _WORDS[kind]
             names += f" {option.metavar or value}"
     meaning = [option.help or ""]
     if option.multiple and not re.search("repeat|several times", meaning[0]):

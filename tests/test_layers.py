@@ -66,8 +66,8 @@ def test_the_guest_imports_only_the_standard_library() -> None:
 
 def test_the_architecture_page_draws_these_packages_in_this_order() -> None:
     page = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
-    drawn = page.split("```")[1].replace("\n", " ")
-    order = [{name.strip().removesuffix(".py") for name in step.split(",")} for step in drawn.split("→")]
+    drawn = page.partition("```\ncli →")[2].partition("```")[0].replace("\n", " ")
+    order = [{name.strip().removesuffix(".py") for name in step.split(",")} for step in f"cli →{drawn}".split("→")]
     assert order == [set(step) for step in reversed(LAYERS)]
     rows = {line.split("`")[1].strip("/").removesuffix(".py") for line in page.splitlines() if line.startswith("| `")}
     assert rows == set().union(*LAYERS) - {"definitions", "errors"}

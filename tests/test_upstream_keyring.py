@@ -278,7 +278,7 @@ class TestSigningIn:
         login = self.login(site, tmp_path)
         login.file.save(msgspec.structs.replace(await login.sign_in(browse), expires_at=1.0))
         asked, unlocked, in_time = threading.Event(), threading.Event(), list[bool]()
-        write: Callable[[str, str, str], None] = memory.set_password  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        write: Any = memory.set_password  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
         def waiting(service: str, username: str, password: str) -> None:
             asked.set()

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from toolfold.gateway.approval_page import ApprovalPage
     from toolfold.gateway.dashboard.door import Door
     from toolfold.gateway.questions import Questions
-    from toolfold.gateway.runs import AskLocally
     from toolfold.guards.events import Question, Replied
 
 _WARM_UP_DELAY = 0.3
@@ -94,7 +93,7 @@ async def _serve_stdio(fold: Toolfold, mode: Mode | None, data: Path | None) -> 
     questions = Questions()
     async with (
         _prepared(fold, programs, lambda text: None),
-        _local_questions(fold, data, questions) as ask_locally,
+        _AskLocally(fold, data, questions) as ask_locally,
         _dashboard(fold, questions, "stdio"),
     ):
         await serve_stdio(fold, greeting, mode=mode, ask_locally=ask_locally)
@@ -117,7 +116,7 @@ async def _serve_http(
     fold.ledger.mode = mode = mode or fold.settings.mode
     programs = {mode, *(caller.mode or mode for caller in fold.settings.callers.values())} != {"direct"}
     questions = Questions()
-    async with _local_questions(fold, data, questions) as ask_locally, _dashboard(fold, questions, "http") as door:
+    async with _AskLocally(fold, data, questions) as ask_locally, _dashboard(fold, questions, "http") as door:
 
         def started(url: str) -> None:
             note(f"toolfold listens at {url}")
@@ -145,26 +144,29 @@ async def _serve_http(
         )
 
 
-@asynccontextmanager
-async def _local_questions(fold: Toolfold, data: Path | None, questions: Questions) -> AsyncGenerator[AskLocally]:
+class _AskLocally:
     """The way to the person at this machine. Nothing of it is imported or started before the first question."""
-    page: ApprovalPage | None = None
 
-    async def ask(question: Question, caller: str, session: str | None) -> Replied:
-        nonlocal page
-        if page is None:
+    def __init__(self, fold: Toolfold, data: Path | None, questions: Questions) -> None:
+        self.questions = questions
+        self._data_dir = fold.settings.data_dir
+        self._command = "toolfold approve" if data is None else f"toolfold approve --data {shlex.quote(str(data))}"
+        self._page: ApprovalPage | None = None
+
+    async def __call__(self, question: Question, caller: str, session: str | None) -> Replied:
+        if self._page is None:
             from toolfold.cli.announce import announce
             from toolfold.gateway.approval_page import ApprovalPage
 
-            command = "toolfold approve" if data is None else f"toolfold approve --data {shlex.quote(str(data))}"
-            page = ApprovalPage(fold.settings.data_dir, partial(announce, command), questions)
-        return await page.ask(question, caller, session)
+            self._page = ApprovalPage(self._data_dir, partial(announce, self._command), self.questions)
+        return await self._page.ask(question, caller, session)
 
-    try:
-        yield ask
-    finally:
-        if page is not None:
-            await page.close()
+    async def __aenter__(self) -> _AskLocally:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._page is not None:
+            await self._page.close()
 
 
 @asynccontextmanager

@@ -102,7 +102,7 @@ async def serve_http(
         routes.add("/", dashboard, who="anyone")
         routes.add("/dashboard/*", dashboard, who="anyone")
     async with AsyncExitStack() as stack, Connections(routes, sock):
-        activity = stack.enter_context(_activity(fold))
+        activity = dashboard.activity if dashboard is not None else stack.enter_context(_activity(fold))
         stack.push_async_callback(readiness.close)
         started(f"{url}/mcp")
         for module in ("streamable", "server"):
@@ -161,12 +161,6 @@ def _activity(fold: Toolfold) -> Generator[Activity]:
     finally:
         forget()
         activity.close()
-
-
-def _greeting(fold: Toolfold, mode: Mode) -> Greeting | None:
-    """What is known before anything is listed. What other modes offer only the catalog knows."""
-    is_plain = mode == "code" and not fold.settings.expose
-    return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
 
 
 def listen(host: str, port: int) -> socket.socket:

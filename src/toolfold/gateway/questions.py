@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolfold.guards.events import Question, Replied
 
@@ -38,6 +38,15 @@ class OpenQuestion:
         values = form.parse(typed or {}, defaults=not prefilled) if form is not None and reply != "no" else {}
         self.answer.set_result(Replied(reply, by, values=values))
         return True
+
+
+class AskLocally(Protocol):
+    """Puts a question to the person at this machine; `caller` and `session` are the run's."""
+
+    questions: Questions
+    """What waits for them, also where their client was asked first."""
+
+    async def __call__(self, question: Question, caller: str, session: str | None) -> Replied: ...
 
 
 class Questions:

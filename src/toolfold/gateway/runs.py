@@ -23,20 +23,18 @@ from toolfold.guards.context import LOCAL_CALLER
 from toolfold.guards.events import Progress, Replied
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine, Generator
 
     from mcp.server.context import ServerRequestContext
 
     from toolfold.definitions import ToolResult
     from toolfold.fold import Toolfold
+    from toolfold.gateway.questions import AskLocally
     from toolfold.guards.events import Event, Question, RunResult
 
     Ended = RunResult | ToolResult
     Work = Callable[..., Coroutine[Any, Any, Ended]]
     """`fold.run` or `fold.call` with what is to be run or called; the arguments that both take are given here."""
-
-    AskLocally = Callable[[Question, str, str | None], Awaitable[Replied]]
-    """Asks the person at this machine; the other arguments are the run's caller and session."""
 
 _ROUNDS = 9
 """Rounds after which a client is not asked any more: the SDK's client gives up after ten."""
@@ -162,7 +160,7 @@ class _ClientRun:
         self._asking += 1
         try:
             if elicitation.offers_forms(self._ctx) and not self._left.is_set() and self._rounds < _ROUNDS:
-                replied = await (self._ask_in_rounds(question) if self._modern else self._elicit(question))
+                replied = await self._ask_client(question)
                 if replied is not None:
                     return replied
             if self._ask_locally is None:
@@ -172,7 +170,19 @@ class _ClientRun:
         finally:
             self._asking -= 1
 
-    async def _ask_in_rounds(self, question: Question) -> Replied:
+    async def _ask_client(self, question: Question) -> Replied | None:
+        """None where the client cannot answer. The person may answer here as well: the first answer counts."""
+        asking = asyncio.ensure_future(self._ask_in_rounds(question) if self._modern else self._elicit(question))
+        try:
+            if self._ask_locally is None:
+                return await asking
+            with self._ask_locally.questions.waiting(question, self.caller, self._session) as here:
+                await asyncio.wait([asking, here.answer], return_when=asyncio.FIRST_COMPLETED)
+                return here.answer.result() if here.answer.done() else asking.result()
+        finally:
+            asking.cancel()
+
+    async def _ask_in_rounds(self, question: Question) -> Replied | None:
         key = secrets.token_hex(8)
         answer: asyncio.Future[Replied] = asyncio.get_running_loop().create_future()
         self._asked[key] = question, answer

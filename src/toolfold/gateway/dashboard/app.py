@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
@@ -16,10 +17,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from toolfold.errors import ToolfoldError
-from toolfold.gateway.dashboard.pages import NotFound, Pages
+from toolfold.gateway.dashboard.pages import Pages
 from toolfold.gateway.dashboard.render import Rendered, render
 from toolfold.gateway.dashboard.sign_in import COOKIE_SECONDS, Person
 from toolfold.gateway.peer import is_own_process
+from toolfold.gateway.views.viewer import NotFoundError
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -36,6 +38,7 @@ _HEADERS = {
     # Not `no-referrer`: with it, browsers hide the origin of a form too. Other sites get nothing either way.
     "Referrer-Policy": "same-origin",
 }
+_log = logging.getLogger(__name__)
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _BODY_LIMIT = 512 * 1024
@@ -60,10 +63,14 @@ class Dashboard:
         try:
             try:
                 response = await self._respond(request, connection)
-            except NotFound as error:
+            except NotFoundError as error:
                 response = _page(render("message.html", title="Not found", text=str(error)), 404)
             except ToolfoldError as error:
                 response = _page(render("message.html", title="This cannot be shown", text=str(error)), 503)
+            except Exception:
+                _log.exception("A page of the dashboard failed: %s", request.url.path)
+                text = "The log of the gateway says why."
+                response = _page(render("message.html", title="Something went wrong", text=text), 500)
             response.headers.update(_HEADERS)
             response.headers.setdefault("Cache-Control", "no-store")
             await response(scope, receive, send)
@@ -148,7 +155,7 @@ def _static(name: str) -> Response:
     """One of our files. They are no secret, and their address changes with their content."""
     file = next((each for each in _STATIC.iterdir() if each.name == name and each.suffix in _TYPES), None)
     if file is None:
-        raise NotFound("There is no such file.")
+        raise NotFoundError("There is no such file.")
     headers = {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(file.read_bytes(), 200, headers, _TYPES[file.suffix])
 

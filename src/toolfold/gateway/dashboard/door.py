@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ class Door:
         self.questions = questions
         self.activity = activity
         self.sign_in = SignIn()
+        self.since = time.time()
         self._address: Address | None = None
         self._dashboard: Dashboard | None = None
         self._opening = asyncio.Lock()

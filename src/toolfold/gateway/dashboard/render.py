@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from functools import cache
@@ -53,7 +54,7 @@ def duration(ms: float) -> str:
         return f"{ms:.3g} ms"
     seconds = ms / 1000
     if seconds < 60:
-        return f"{seconds:.3g} s"
+        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
@@ -78,6 +79,10 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
 def static(name: str) -> str:
     """The address of one of our files, which changes with its content."""
     return f"/dashboard/static/{name}?{_version(name)}"
@@ -98,14 +103,17 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(
-        plain=plain,
-        number=number,
-        short=short,
-        duration=duration,
-        ago=ago,
-        clock=clock,
-        size=size,  # pyright: ignore
-    )
-    made.globals["static"] = static  # pyright: ignore
+    filters: dict[str, Any] = {
+        "plain": plain,
+        "number": number,
+        "short": short,
+        "duration": duration,
+        "ago": ago,
+        "clock": clock,
+        "size": size,
+        "json": as_json,
+    }
+    made.filters.update(filters)
+    shared: Any = made.globals
+    shared["static"] = static
     return made
