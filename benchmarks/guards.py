@@ -14,6 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
 from benchmarks.report import Figure, median_ms
 from benchmarks.runs import UPSTREAM, sdk_client
 from toolfold.catalog.catalog import Catalog
@@ -29,7 +32,10 @@ from toolfold.guards.watch import Watch
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
 from toolfold.telemetry.ledger import Ledger
+from toolfold.telemetry.metrics import Counts
 from toolfold.telemetry.observe import Observers
+from toolfold.telemetry.otel import discreet
+from toolfold.telemetry.spans import Spans
 
 _BUDGET = 0.5
 _OBSERVERS_BUDGET = 0.2
@@ -109,13 +115,36 @@ async def _observing(home: Path, names: list[str], rounds: int) -> float:
     return with_them.median - without.median
 
 
-def _ledger(settings: Settings, observers: Observers) -> Callable[[], None]:
+def _ledger(settings: Settings, observers: Observers) -> Callable[[], object]:
     ledger = Ledger(settings, Catalog.open(settings))
     observers.add(ledger)
     return ledger.write
 
 
-OBSERVERS: dict[str, Callable[[Settings, Observers], Callable[[], None]]] = {"the ledger of tokens": _ledger}
+def _metrics(settings: Settings, observers: Observers) -> Callable[[], object]:
+    counts = Counts(settings.callers, settings.servers, lambda server, tool: True)
+    observers.add(counts)
+    return lambda: None
+
+
+def _spans(settings: Settings, observers: Observers) -> Callable[[], object]:
+    """With OpenTelemetry's SDK and an exporter that takes everything and sends nothing."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(discreet(_SendsNothing())))
+    observers.add(Spans(provider))
+    return provider.force_flush
+
+
+class _SendsNothing(SpanExporter):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return SpanExportResult.SUCCESS
+
+
+OBSERVERS: dict[str, Callable[[Settings, Observers], Callable[[], object]]] = {
+    "the ledger of tokens": _ledger,
+    "metrics": _metrics,
+    "spans": _spans,
+}
 """Each adds itself, and returns what it does later for the calls that it was told of."""
 _ALL = "all observers together, on top"
 
@@ -133,7 +162,7 @@ class _Timer:
     """Times calls through the guards of some settings, with an upstream that answers at once."""
 
     def __init__(
-        self, settings: Settings, observers: Observers | None = None, later: Sequence[Callable[[], None]] = ()
+        self, settings: Settings, observers: Observers | None = None, later: Sequence[Callable[[], object]] = ()
     ) -> None:
         self._chain = Chain(settings, [], Validators())
         self._observers = observers

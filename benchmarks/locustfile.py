@@ -1,5 +1,5 @@
 """The users of `scripts/bench load`, run by locust in its own environment. Everything arrives by the environment."""
-# pyright: basic, reportMissingImports=false
+# pyright: basic, reportMissingImports=false, reportMissingModuleSource=false
 
 from __future__ import annotations
 

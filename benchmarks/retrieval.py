@@ -192,9 +192,10 @@ def score(collection: Collection, ranking: str, found: list[list[Name]]) -> Scor
 
 
 def show(scores: list[Score], console: Console) -> None:
+    from rich import box
     from rich.table import Table
 
-    table = Table(title="Finding the right tools", title_justify="left")
+    table = Table(title="Finding the right tools", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("collection", "tools", "tasks", "ranking", "recall@1", "recall@5", "recall@10", "MRR"):
         table.add_column(name, justify="left" if name in ("collection", "ranking") else "right")
     for one in scores:
@@ -207,9 +208,11 @@ def show(scores: list[Score], console: Console) -> None:
 
 
 def show_readings(found: list[Reading], console: Console) -> None:
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=f"What an answer names ({found[0].collection.name})", title_justify="left")
+    title = f"What an answer names ({found[0].collection.name})"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("detail", "limit", "further tools", "recall of names", "tokens"):
         table.add_column(name, justify="left" if name == "detail" else "right")
     for one in found:

@@ -257,8 +257,9 @@ async def test_a_server_s_form_is_filled_in_here(inside: Site) -> None:
         assert waiting.answer.result().values == {"city": "Rome", "nights": 2}
 
 
-async def test_events_tell_of_output_and_questions_and_end_with_the_gateway(inside: Site, fold: Toolfold) -> None:
+async def test_events_tell_of_output_and_questions_until_the_person_leaves(inside: Site, fold: Toolfold) -> None:
     seen: list[str] = []
+    csrf = await inside.csrf()
     async with inside.http.stream("GET", f"{inside.origin}/dashboard/events") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         lines = response.aiter_lines()
@@ -272,6 +273,10 @@ async def test_events_tell_of_output_and_questions_and_end_with_the_gateway(insi
             with inside.door.questions.waiting(_question("x"), "ada", None):
                 while "data: 1" not in seen:
                     seen.append(await anext(lines))
+            await inside.post("/dashboard/sign-out", {"csrf": csrf})
+            run = asyncio.create_task(fold.run("print('unseen')"))
+            seen += [line async for line in lines]
+            await run
     assert any('"text":"<live>' in line for line in seen)
     assert not any("\x1b" in line for line in seen)
 

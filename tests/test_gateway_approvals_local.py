@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import pty
 import subprocess
@@ -138,6 +139,12 @@ async def test_a_no_in_the_browser(runtime_dir: Path) -> None:
     desktop = Desktop(runtime_dir)
     async with connected("stdio", "legacy", runtime_dir, desktop.environment) as (client, _):
         call = asyncio.create_task(text(client, ONE_BY_ONE))
+        await desktop.link()
+        (file,) = (runtime_dir / FOLDER).iterdir()
+        told = json.loads(file.read_text())
+        async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {told['key']}"}) as http:
+            (question,) = (await http.get(f"http://127.0.0.1:{told['port']}/questions")).json()
+        assert question["session"] is None, "the name of a connection's session is ours alone"
         await desktop.press("no")
         assert await call == f"0 {SOME_CALLS}"
     assert called(runtime_dir) == []

@@ -14,6 +14,7 @@ import pytest
 from tests.lab import lab_fold
 from toolfold import ConfigError, Toolfold
 from toolfold.config.callers import Mode
+from toolfold.gateway.offers import Offers, definition_cost
 from toolfold.gateway.texts import TOOLS, instructions
 from toolfold.telemetry.ledger import OTHERS, OWN_TOKENS, Ledger
 from toolfold.telemetry.ledger_files import Catalogued, Counts, Key, LedgerFiles
@@ -138,7 +139,7 @@ async def test_what_other_modes_offer_is_what_was_sent(runtime_dir: Path) -> Non
         await counted(fold.ledger)
         direct = fold.ledger.totals()
         fold.ledger.mode = "hybrid"
-        fold.ledger.offered("hybrid", 1000)
+        offered, _ = await Offers(fold, "hybrid").page("local", None, "2025-11-25")
         await fold.call("lab", "echo", {"value": "x"}, caller="other")
         hybrid = fold.ledger.totals(caller="other")
         definitions = definition_tokens((tool.name, tool.description, tool.input_schema) for tool in fold.catalog.tools)
@@ -146,7 +147,8 @@ async def test_what_other_modes_offer_is_what_was_sent(runtime_dir: Path) -> Non
     assert direct.tokens_definitions == direct.tokens_direct_definitions == 2 * definitions
     assert direct.labels["tokens_definitions"] == "computed"
     assert direct.tokens_saved == -direct.tokens_code
-    assert hybrid.tokens_definitions == 2 * (1000 + OWN_TOKENS["hybrid"])
+    beside = sum(definition_cost(tool.name, tool.description or "", tool.input_schema) for tool in offered)
+    assert hybrid.tokens_definitions == 2 * (beside + OWN_TOKENS["hybrid"])
     assert hybrid.labels["tokens_definitions"] == "estimated"
 
 

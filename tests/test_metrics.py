@@ -189,13 +189,14 @@ def test_labels_are_bounded() -> None:
         for call in run.calls:
             counts.call_ended(run, call)
         counts.run_ended(run)
+    counts.call_ended(run, SeenCall("1", "tool", "lab", "x" * 10_000, ok=True))
     resource = SeenCall("1", "resource", "lab", "file:///anything", ok=True)
     counts.call_ended(run, resource)
     assert len(counts.calls) <= 1_002
     assert len(counts.combinations) <= 201
     assert len(counts.run_errors) <= 101
     assert counts.calls["resource", "lab", "", "ok"] == 1
-    assert counts.calls["tool", "lab", "other", "ok"] == 6_000 - sum(
+    assert counts.calls["tool", "lab", "other", "ok"] == 6_001 - sum(
         count for (_, _, tool, _), count in counts.calls.items() if tool not in ("other", "")
     )
     assert counts.active == 0

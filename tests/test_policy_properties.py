@@ -9,6 +9,7 @@ import string
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -107,6 +108,21 @@ def test_what_is_hidden_is_what_is_always_denied(settings: PolicySettings, serve
         assert found == {"deny"}
     elif not asked:
         assert "deny" not in found
+
+
+@pytest.mark.parametrize(
+    ("name", "destructive"),
+    [
+        ("drag_and_drop", False),
+        ("browser_drag", False),
+        ("drag_drop", False),
+        ("drop_table", True),
+        ("find_and_delete_rows", True),
+        ("purchase_and_keep", True),
+    ],
+)
+def test_a_name_says_what_a_tool_does(name: str, destructive: bool) -> None:
+    assert bool(effects_of(name, {}).destructive) is destructive
 
 
 def test_what_callers_may_know_of_is_remembered_but_not_without_end() -> None:

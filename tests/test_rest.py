@@ -21,6 +21,7 @@ from tests.lab import LAB
 from tests.test_privacy_runs import EVERYTHING, leaks
 from toolfold import Toolfold
 from toolfold.gateway.http import serve_http
+from toolfold.gateway.questions import Questions
 from toolfold.guards.events import Question, Replied, Reply
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +40,9 @@ class Person:
     asked: asyncio.Queue[Question] = field(default_factory=asyncio.Queue[Question])
     answers: asyncio.Queue[Reply] = field(default_factory=asyncio.Queue[Reply])
 
-    async def ask(self, question: Question, caller: str, session: str | None) -> Replied:
+    questions: Questions = field(default_factory=Questions)
+
+    async def __call__(self, question: Question, caller: str, session: str | None) -> Replied:
         self.asked.put_nowait(question)
         return Replied(await self.answers.get(), "page")
 
@@ -94,7 +97,7 @@ async def serving(data: Path, **settings: Any) -> AsyncGenerator[Gateway]:
     async with Toolfold.open(config, data_dir=data) as fold:
         started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(
-            serve_http(fold, "127.0.0.1", 0, token="owner", started=started.set_result, ask_locally=person.ask)
+            serve_http(fold, "127.0.0.1", 0, token="owner", started=started.set_result, ask_locally=person)
         )
         try:
             yield Gateway(fold, (await started).removesuffix("/mcp"), person, data)

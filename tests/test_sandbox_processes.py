@@ -193,3 +193,19 @@ class TestOwners:
         assert take(homes[0], owner + 1, 1) == owner + 1, "one that is not in the range is changed"
         assert take(homes[1], 1_000_000, 1) == 1_000_000
         assert homes[1].path.stat().st_mode & 0o111 == 0o111
+
+
+@pytest.mark.parametrize(("blocks", "inodes", "held"), [(1000, 0, 4_096_000), (0, 1000, 1_024_000), (0, 0, 0)])
+def test_files_that_live_in_memory_count_as_memory(
+    monkeypatch: pytest.MonkeyPatch, blocks: int, inodes: int, held: int
+) -> None:
+    first = subprocess.Popen(["sleep", "60"])  # without children nothing else is counted
+    told = (4096, 4096, 5000, 5000 - blocks, 5000, 9000, 9000 - inodes, 9000, 0, 255)
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(told))
+    try:
+        alone = Processes(first.pid, ()).use(0).memory
+        assert Processes(first.pid, ("/somewhere",)).use(0).memory - alone == held
+        assert Processes(first.pid, ("/somewhere", "/else")).use(0).memory - alone == 2 * held
+    finally:
+        first.kill()
+        first.wait()

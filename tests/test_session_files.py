@@ -52,6 +52,9 @@ def test_no_path_leads_out(files: SessionFiles, home: SessionHome, tmp_path: Pat
         files.read(path)
     with pytest.raises(InvalidRequest):
         files.get(path, tmp_path / "out")
+    if path == "link":
+        with pytest.raises(InvalidRequest, match=r"'link' is a .*link, not a plain file"):
+            files.read(path)
     if path:
         with pytest.raises(InvalidRequest):
             files.ls(path)
@@ -69,6 +72,9 @@ def test_writing_and_removing_a_link_leaves_what_it_leads_to(
         (home.workspace / name).symlink_to(tmp_path / "secret")
     files.put(b"mine", "one")
     files.rm("two")
+    (home.workspace / "folder").symlink_to(tmp_path)
+    files.put(b"mine", "folder")
+    assert files.read("folder") == b"mine", "the link was replaced, not what it led to"
     (home.workspace / "all").mkdir()
     (home.workspace / "all" / "up").symlink_to(tmp_path)
     files.rm("all", recursive=True)

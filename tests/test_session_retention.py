@@ -18,7 +18,7 @@ from tests.lab import lab_fold
 from toolfold import Toolfold
 from toolfold.config.retention import RetentionSettings
 from toolfold.sandbox.protocol import SessionHome
-from toolfold.session.homes import SessionHomes, homes_in, state_of
+from toolfold.session.homes import SessionHomes, SessionState, ask_for_reset, homes_in, state_of, take_reset
 from toolfold.session.retention import Retention, survey
 from toolfold.session.transcript import Entry, append, entries
 
@@ -137,6 +137,25 @@ def test_outputs_of_runs_go_by_size_the_oldest_first_and_only_those_of_the_same_
         keep_run(homes, "run-0000000f", days=1, size=1_000_000, caller="ci")
     sweep(tmp_path, runs_size=2_500_000)
     assert names(tmp_path) == {"run-00000000", "run-00000001", "run-0000000f"}
+
+
+def test_what_a_connection_left_is_told_once_and_to_the_same_client(tmp_path: Path) -> None:
+    with another_gateway(tmp_path) as homes:
+        state = SessionState("ada", "@connection", is_running=True)
+        homes.remember_connection(state)
+        assert homes.recall_connection("bob", "@connection") is None
+        assert homes.recall_connection("ada", "another") is None
+        assert homes.recall_connection("ada", "@connection") == state
+        assert homes.recall_connection("ada", "@connection") is None
+
+
+def test_a_reset_is_asked_for_once(tmp_path: Path) -> None:
+    with another_gateway(tmp_path) as homes:
+        home = make_session(homes, "mine")
+        assert not take_reset(home)
+        ask_for_reset(home)
+        assert take_reset(home)
+        assert not take_reset(home)
 
 
 def test_nothing_goes_where_the_setting_is_never(tmp_path: Path) -> None:

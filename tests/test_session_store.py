@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -140,17 +141,25 @@ async def test_the_transcript_has_code_output_calls_and_who(fold: Toolfold) -> N
     assert len(both["runs"]) == 1
 
 
-async def test_a_notebook_is_what_nbformat_takes(fold: Toolfold, tmp_path: Path) -> None:
+async def test_a_notebook_is_what_nbformat_takes(fold: Toolfold) -> None:
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: pip install 'toolfold[test]'")
+    await ran(fold, "print('\x1b[31m ✓')\n[1]", "valid")
+    await fold.run(f"from toolfold import show\nshow({PNG!r})\n1 / 0", session="valid")
+    nbformat.validate(json.loads(await fold.sessions.export("valid", "ipynb")))
+
+
+async def test_a_session_is_exported_as_a_notebook_and_as_markdown(fold: Toolfold, tmp_path: Path) -> None:
     await ran(fold, "print('```\\x1b[31m ✓')\n[1]", "book")
     await fold.run("def f():\n    raise ValueError('no: why')\nf()", session="book")
     await fold.run(f"from toolfold import show\nshow({PNG!r})", session="book")
     path = tmp_path / "book.ipynb"
     await out(fold, "sessions", "export", "book", "-o", str(path))
     document: dict[str, Any] = json.loads(path.read_text())
-    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: pip install 'toolfold[test]'")
-    nbformat.validate(document)
     kinds = [output["output_type"] for cell in document["cells"] for output in cell.get("outputs", [])]
     assert kinds == ["stream", "error", "stream", "display_data"]
+    year = datetime.now(UTC).strftime("%Y-%m-")
+    assert document["cells"][0]["source"] in ("# Session book", ["# Session book"])
+    assert any(year in str(cell["source"]) and " UTC · local · " in str(cell["source"]) for cell in document["cells"])
     markdown = await out(fold, "sessions", "export", "book", "--format", "md")
     assert "````text" in markdown
     assert "ValueError: no: why" in markdown

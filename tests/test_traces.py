@@ -28,8 +28,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from tests.asking import config
 from tests.test_gateway_http import endpoint, started
+from toolfold import Question, Toolfold
+from toolfold.guards.events import Reply
 from toolfold.telemetry.otel import discreet, exported, is_traced
+from toolfold.telemetry.spans import Spans
 
 pytestmark = pytest.mark.anyio
 
@@ -148,9 +152,9 @@ print([await meta(), *await asyncio.gather(web_meta(), web_meta())])
 async def test_a_run_its_calls_and_what_servers_see_are_one_trace(runtime_dir: Path) -> None:
     with collecting() as collector:
         async with web() as url:
-            config = runtime_dir / "mcp.json"
-            config.write_text(json.dumps({"mcpServers": {"local": SERVER, "web": {"type": "http", "url": url}}}))
-            command = ["-m", "toolfold", "serve", "--config", str(config), "--data", str(runtime_dir)]
+            file = runtime_dir / "mcp.json"
+            file.write_text(json.dumps({"mcpServers": {"local": SERVER, "web": {"type": "http", "url": url}}}))
+            command = ["-m", "toolfold", "serve", "--config", str(file), "--data", str(runtime_dir)]
             command += ["--http", "127.0.0.1:0", "--no-token"]
             async with started(command, environment(collector.port)) as gateway:
                 await check_tree(collector, gateway.url, "auto", "a")
@@ -195,9 +199,9 @@ async def check_tree(collector: Collector, url: str, mode: str, digit: str) -> N
 
 
 async def test_over_stdio_the_trace_comes_with_the_message(runtime_dir: Path) -> None:
-    config = runtime_dir / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"local": SERVER}}))
-    command = ["-m", "toolfold", "serve", "--config", str(config), "--data", str(runtime_dir)]
+    file = runtime_dir / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"local": SERVER}}))
+    command = ["-m", "toolfold", "serve", "--config", str(file), "--data", str(runtime_dir)]
     with collecting() as collector:
         env = {**os.environ, **environment(collector.port), "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
         async with Client(StdioServerParameters(command=sys.executable, args=command, env=env)) as client:
@@ -210,10 +214,44 @@ async def test_over_stdio_the_trace_comes_with_the_message(runtime_dir: Path) ->
     assert call.parent == run.id
 
 
+async def test_an_application_finds_approvals_and_cancelled_runs_in_its_spans(runtime_dir: Path) -> None:
+    kept = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    begun = asyncio.Event()
+
+    async def yes(question: Question) -> Reply:
+        return "once"
+
+    async with Toolfold.open(config(runtime_dir), data_dir=runtime_dir) as fold:
+        fold.observers.add(Spans(provider))
+        with provider.get_tracer("application").start_as_current_span("request") as outer:
+            result = await fold.run("from servers.ledger import note\nawait note(text='a value')", ask=yes)
+            assert result.success, result.text
+        code = "import asyncio\nprint(1)\nawait asyncio.sleep(60)"
+        running = asyncio.create_task(fold.run(code, on_event=lambda event: begun.set()))
+        await begun.wait()
+        running.cancel()
+        await asyncio.wait([running])
+    spans = {span.name: span for span in kept.get_finished_spans() if span.attributes}
+    call, request = spans["call ledger.note"], outer.get_span_context()
+    assert call.context is not None
+    assert call.context.trace_id == request.trace_id
+    assert call.attributes is not None
+    assert call.attributes["toolfold.decision"] == "ask"
+    [approval] = call.events
+    assert (approval.name, (approval.attributes or {})["toolfold.reply"]) == ("approval", "once")
+    first, cancelled = [span for span in kept.get_finished_spans() if span.name == "run"]
+    assert first.parent is not None
+    assert first.parent.span_id == request.span_id
+    assert (cancelled.parent, (cancelled.attributes or {})["error.type"]) == (None, "cancelled")
+    assert "a value" not in "".join(span.to_json() for span in kept.get_finished_spans())
+
+
 def test_a_collector_that_is_down_is_not_waited_for(runtime_dir: Path) -> None:
-    config = runtime_dir / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {}}))
-    command = [sys.executable, "-m", "toolfold", "run", "--config", str(config), "--data", str(runtime_dir)]
+    file = runtime_dir / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {}}))
+    command = [sys.executable, "-m", "toolfold", "run", "--config", str(file), "--data", str(runtime_dir)]
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:  # takes connections and never answers
         env = {**os.environ, **environment(silent.server_port), "OTEL_BSP_SCHEDULE_DELAY": "1"}
         ran = subprocess.run(

@@ -21,6 +21,7 @@ from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing
 from toolfold.errors import UpstreamIsToolfold, UpstreamUnavailable
 from toolfold.upstream.fleet import Fleet
+from toolfold.upstream.health import Health
 from toolfold.upstream.roster import LONGEST_PAUSE, SHORTEST_PAUSE, Roster, ServerState, pause_after
 from toolfold.upstream.starts import StartQueue, Turn
 
@@ -418,6 +419,14 @@ async def test_naming_a_listed_server_that_is_down_lets_the_next_call_start_it(
             here.roster.want(["a"])
         assert text_of(await here.fleet.call("a", "echo", {})) == "{}"
         assert len(starts()) == 3
+
+
+async def test_a_server_that_was_never_used_has_not_been_restarted(tmp_path: Path) -> None:
+    fresh = Health(server="a", state="idle", log_file=tmp_path)
+    assert (fresh.restarts, fresh.retry_in, fresh.pid, fresh.problems) == (0, 0.0, None, ())
+    async with lab(tmp_path, a=awkward()) as here:
+        (found,) = here.fleet.health()
+        assert (found.restarts, found.state) == (0, "idle")
 
 
 async def test_a_program_in_a_hurry_waits_for_the_server_that_it_names(tmp_path: Path) -> None:

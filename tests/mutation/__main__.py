@@ -127,6 +127,8 @@ class _Results:
         self._path = path
         lines = path.read_text().splitlines() if path.exists() else []
         self._known: dict[str, Result] = {result["key"]: result for result in map(json.loads, lines)}
+        self._reliable: set[str] = set()
+        self.unreliable: set[str] = set()
 
     def get(self, mutant: Mutant, tests: str) -> Result | None:
         """A kill holds while the mutant is the same; a survivor is tried again when tests have changed."""
@@ -138,6 +140,13 @@ class _Results:
         known = list(self._known.values())
         return {one["test"] for one in known if one["status"] == "killed" and one["where"].startswith(f"{file}:")}
 
+    def is_doubtful(self, test: str) -> bool:
+        """Whether it was not seen to pass without a mutant, in the order in which it failed with one."""
+        return test != "at import" and test not in self._reliable
+
+    def judge(self, test: str, passes: bool) -> None:
+        (self._reliable if passes else self.unreliable).add(test)
+
     def add(self, result: Result) -> None:
         self._known[result["key"]] = result
         with self._path.open("a") as file:
@@ -147,6 +156,7 @@ class _Results:
 def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: float, *, again: bool) -> Result:
     source = (tree.source / mutant.file).read_bytes()
     tests = reach.tests_for(mutant, source, budget, results.killers(mutant.file))
+    tests = [test for test in tests if test.name not in results.unreliable]
     digest = reach.digest(tests)
     known = results.get(mutant, digest)
     where = f"{mutant.file}:{mutant.line}"
@@ -155,14 +165,19 @@ def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: fl
     outcome: Result = {"status": "survived", "test": "no test reaches it"}
     tree.write(mutant.file, mutant.apply(source))
     try:
-        for some in _in_steps(tests):
-            limits = {test.name: 15 + 6 * (test.setup + test.seconds) for test in some}
-            total = 60 + 5 * sum(test.setup + test.seconds for test in some)
-            files = list(dict.fromkeys(test.file for test in some))
-            job = {"do": "run", "files": files, "tests": limits, "limit": total}
-            outcome = tree.do(job, containers=mutant.is_of_containers)
-            if outcome["status"] in ("died", "hung"):
-                outcome = tree.do(job, containers=mutant.is_of_containers)
+        for step in _in_steps(tests):
+            some = step
+            outcome = _outcome(tree, some, mutant)
+            while outcome["status"] == "killed" and results.is_doubtful(outcome["test"]):
+                # It may fail in this order, or on this machine, whatever the code does.
+                count = [test.name for test in some].index(outcome["test"]) + 1
+                tree.write(mutant.file, source)
+                results.judge(outcome["test"], _outcome(tree, some[:count], mutant)["status"] == "survived")
+                tree.write(mutant.file, mutant.apply(source))
+                if outcome["test"] not in results.unreliable:
+                    break
+                some = [test for test in some if test.name not in results.unreliable]
+                outcome = _outcome(tree, some, mutant) if some else {"status": "survived", "test": ""}
             if outcome["status"] != "survived":
                 break
     finally:
@@ -183,6 +198,15 @@ def _try(tree: Tree, reach: Reach, results: _Results, mutant: Mutant, budget: fl
         result["test"] = ""
     results.add(result)
     return result
+
+
+def _outcome(tree: Tree, tests: Sequence[Test], mutant: Mutant) -> Result:
+    limits = {test.name: 15 + 6 * (test.setup + test.seconds) for test in tests}
+    total = 60 + 5 * sum(test.setup + test.seconds for test in tests)
+    files = list(dict.fromkeys(test.file for test in tests))
+    job = {"do": "run", "files": files, "tests": limits, "limit": total}
+    outcome = tree.do(job, containers=mutant.is_of_containers)
+    return tree.do(job, containers=mutant.is_of_containers) if outcome["status"] in ("died", "hung") else outcome
 
 
 def _in_steps(tests: Sequence[Test]) -> Iterator[Sequence[Test]]:

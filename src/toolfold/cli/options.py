@@ -67,10 +67,15 @@ def moment(text: str) -> float:
 
 def exported_spans(*, quiet: bool = False) -> AbstractContextManager[None]:
     """Meanwhile spans go where OpenTelemetry's variables say. What keeps them from it is said, unless `quiet`."""
-    from toolfold.cli.console import note
     from toolfold.telemetry.otel import exported
 
-    return exported(os.environ, lambda text: None if quiet else note(text, "yellow"))
+    def say(text: str) -> None:
+        from toolfold.cli.console import note
+
+        if not quiet:
+            note(text, "yellow")
+
+    return exported(os.environ, say)
 
 
 def log_to_file(folder: Path) -> None:

@@ -59,13 +59,14 @@ def run(
 
     with exported_spans():
         result = run_async(work)
-    if json:
-        write_json(result)
-    else:
-        from toolfold.cli.live import conclude
+        if json:
+            write_json(result)
+        else:
+            from toolfold.cli.live import conclude
 
-        conclude(result)
-        _write_images(result, images)
+            conclude(result)
+            _write_images(result, images)
+        sys.stdout.flush()  # what is left of spans is sent after the result
     if not result.success:
         raise SystemExit(1)
 

@@ -94,7 +94,7 @@ async def _serve_stdio(fold: Toolfold, mode: Mode | None, data: Path | None) -> 
     async with (
         _prepared(fold, programs, lambda text: None),
         _AskLocally(fold, data, questions) as ask_locally,
-        _dashboard(fold, questions, "stdio"),
+        _dashboard(fold, data, questions, "stdio"),
     ):
         await serve_stdio(fold, greeting, mode=mode, ask_locally=ask_locally)
 
@@ -116,7 +116,7 @@ async def _serve_http(
     fold.ledger.mode = mode = mode or fold.settings.mode
     programs = {mode, *(caller.mode or mode for caller in fold.settings.callers.values())} != {"direct"}
     questions = Questions()
-    async with _AskLocally(fold, data, questions) as ask_locally, _dashboard(fold, questions, "http") as door:
+    async with _AskLocally(fold, data, questions) as ask_locally, _dashboard(fold, data, questions, "http") as door:
 
         def started(url: str) -> None:
             note(f"toolfold listens at {url}")
@@ -127,7 +127,7 @@ async def _serve_http(
                 return
             # A log is read by others as well, agents among them; a link is for the person at the terminal.
             link = door.link_at_once() if sys.stderr.isatty() else ""
-            note(f"Dashboard (once): {link}" if link else "Dashboard: run `toolfold dashboard` in a terminal.")
+            note(f"Dashboard (once): {link}" if link else f"Dashboard: run `{door.command}` in a terminal.")
 
         prepared = _prepared(fold, programs, note)
         token = given or made
@@ -144,13 +144,18 @@ async def _serve_http(
         )
 
 
+def _command(name: str, data: Path | None) -> str:
+    """What a person types to reach this gateway."""
+    return f"toolfold {name}" if data is None else f"toolfold {name} --data {shlex.quote(str(data))}"
+
+
 class _AskLocally:
     """The way to the person at this machine. Nothing of it is imported or started before the first question."""
 
     def __init__(self, fold: Toolfold, data: Path | None, questions: Questions) -> None:
         self.questions = questions
         self._data_dir = fold.settings.data_dir
-        self._command = "toolfold approve" if data is None else f"toolfold approve --data {shlex.quote(str(data))}"
+        self._command = _command("approve", data)
         self._page: ApprovalPage | None = None
 
     async def __call__(self, question: Question, caller: str, session: str | None) -> Replied:
@@ -170,7 +175,7 @@ class _AskLocally:
 
 
 @asynccontextmanager
-async def _dashboard(fold: Toolfold, questions: Questions, kind: str) -> AsyncGenerator[Door | None]:
+async def _dashboard(fold: Toolfold, data: Path | None, questions: Questions, kind: str) -> AsyncGenerator[Door | None]:
     """What `toolfold dashboard` needs to get in, unless the settings say that there is none."""
     if fold.settings.dashboard == "off":
         yield None
@@ -180,7 +185,7 @@ async def _dashboard(fold: Toolfold, questions: Questions, kind: str) -> AsyncGe
     from toolfold.telemetry.activity import Activity
 
     async with (
-        Door(fold, questions, Activity()) as door,
+        Door(fold, questions, Activity(), command=_command("dashboard", data)) as door,
         reachable(fold.settings.data_dir, kind, len(fold.settings.servers), door.make_link),
     ):
         yield door

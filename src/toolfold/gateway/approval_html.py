@@ -98,7 +98,7 @@ def question(
     facts = {"Server": asked.server, asked.kind.capitalize(): asked.tool} if asked.tool else {}
     if asked.source:
         facts[f"Line {asked.line}"] = asked.source
-    facts |= {"Caller": caller} | ({"Session": session} if session and not session.startswith("@") else {})
+    facts |= {"Caller": caller} | ({"Session": session} if session else {})
     rows = "".join(f"<dt>{escape(key)}</dt><dd><code>{_text(value)}</code></dd>" for key, value in facts.items())
     # Declining works whatever is filled in.
     buttons = "".join(

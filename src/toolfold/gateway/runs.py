@@ -166,7 +166,8 @@ class _ClientRun:
             if self._ask_locally is None:
                 return Replied("no", "elicitation", "the client could not be asked")
             self._on_event(Progress(_ASKED_HERE))
-            return await self._ask_locally(question, self.caller, self._session)
+            inner = self._session is not None and self._session.startswith("@") and "/" not in self._session
+            return await self._ask_locally(question, self.caller, None if inner else self._session)
         finally:
             self._asking -= 1
 

@@ -25,6 +25,8 @@ FOLDER = "ledger"
 _LARGE = 512 * 1024
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_CATALOGS = 1_000
+_MOST_KEPT = 100
+"""Days that are kept in memory once they were read."""
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _DEFINITIONS = "definitions.jsonl"
 
@@ -135,6 +137,8 @@ class LedgerFiles:
             state = (status.st_ino, status.st_size, status.st_mtime_ns)
             kept = self._read.get(day)
             if kept is None or kept[0] != state:
+                if len(self._read) >= _MOST_KEPT:
+                    self._read.clear()
                 kept = self._read[day] = (state, _summed(path))
         except OSError:
             return {}

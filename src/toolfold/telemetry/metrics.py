@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 OTHER = "other"
 """In place of a name that is not known, or is one too many."""
 _MOST_TOOLS = 1_000
+_LONGEST_NAME = 200
 _MOST_COMBINATIONS = 200
 _MOST_CODES = 100
 _NAMED_TOOLS = 5
@@ -159,7 +160,7 @@ class Counts(Observer):
         known = self._tools.get(key)
         if known is not None:
             return known
-        if call.kind == "tool" and self._is_tool(call.server, tool):
+        if call.kind == "tool" and len(tool) <= _LONGEST_NAME and self._is_tool(call.server, tool):
             found = key if len(self._tools) < _MOST_TOOLS else (call.kind, call.server, OTHER)
         else:
             server = call.server if call.server in self._servers else OTHER

@@ -10,11 +10,21 @@ import sys
 from contextvars import Token
 
 from opentelemetry import context as otel
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span, get_tracer, set_span_in_context
+from opentelemetry.trace import (
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    get_current_span,
+    get_tracer,
+    set_span_in_context,
+)
 
 from toolfold import __version__
 from toolfold.telemetry.observe import Observer, SeenCall, SeenQuestion, SeenRun
 
+_LONGEST_NAME = 200
 _Open = tuple[Span, otel.Context, "Token[otel.Context]"]
 
 
@@ -22,8 +32,9 @@ class Spans(Observer):
     """A span for every run and call. That of a call is current where the call is made, so that the SDK's span for its
     request is its child, and the server is told of it."""
 
-    def __init__(self) -> None:
-        self._tracer = get_tracer("toolfold", __version__)
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        """`provider`: other than the one of this process."""
+        self._tracer = get_tracer("toolfold", __version__, provider)
         self._open: dict[int, _Open] = {}
 
     def run_started(self, run: SeenRun) -> None:
@@ -41,10 +52,10 @@ class Spans(Observer):
         # The task that makes the call is the sandbox's, not the run's: its parent is named.
         parent = self._open.get(id(run))
         # The address of a resource may hold values, like arguments.
-        target = call.target if call.kind != "resource" else f"resource:{call.server}"
+        target = call.target[:_LONGEST_NAME] if call.kind != "resource" else f"resource:{call.server}"
         attributes = {"toolfold.server": call.server, "toolfold.kind": call.kind}
         if call.kind != "resource":
-            attributes["toolfold.name"] = call.name
+            attributes["toolfold.name"] = call.name[:_LONGEST_NAME]
         context = parent[1] if parent is not None else None
         span = self._tracer.start_span(f"call {target}", context, SpanKind.INTERNAL, attributes)
         self._begin(id(call), span)

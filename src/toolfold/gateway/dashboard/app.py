@@ -55,6 +55,7 @@ class Dashboard:
         # Cookies of one host go to every port of it: several gateways must not overwrite each other's.
         self._cookie = f"toolfold-{address.port}"
         self._sign_in = door.sign_in
+        self._command = door.command
         self._pages = Pages(door)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +69,7 @@ class Dashboard:
             except ToolfoldError as error:
                 response = _page(render("message.html", title="This cannot be shown", text=str(error)), 503)
             except Exception:
-                _log.exception("A page of the dashboard failed: %s", request.url.path)
+                _log.exception("A page of the dashboard failed: %s", request.scope["path"])
                 text = "The log of the gateway says why."
                 response = _page(render("message.html", title="Something went wrong", text=text), 500)
             response.headers.update(_HEADERS)
@@ -85,7 +86,7 @@ class Dashboard:
             return _refused("Only the user who runs this gateway may see its dashboard.")
         if request.method not in ("GET", "HEAD", "POST"):
             return Response(status_code=405, headers={"Allow": "GET, HEAD, POST"})
-        parts = request.url.path.strip("/").split("/")
+        parts = request.scope["path"].strip("/").split("/")
         if parts[:2] == ["dashboard", "static"] and len(parts) == 3:
             return _static(parts[2])
         # Browsers always say where a form was sent from, and newer ones where any request comes from.
@@ -98,7 +99,7 @@ class Dashboard:
         if person is None or request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             # A part of a page that cannot be fetched any more becomes the whole page that says why.
             headers = {"HX-Refresh": "true"} if "hx-request" in request.headers else {}
-            return _page(render("signed_out.html"), 401, headers)
+            return _page(self._signed_out(), 401, headers)
         if connection is not None:
             connection.prove()
         if request.method == "POST":
@@ -114,16 +115,25 @@ class Dashboard:
             return _page(render("message.html", title="Not now", text=text), 429, {"Retry-After": "60"})
         if not self._sign_in.is_good(secret):
             self._sign_in.was_wrong(address)
-            return _page(render("signed_out.html", dead=True), 410)
+            return _page(self._signed_out(dead=True), 410)
         if request.method != "POST":
             return _page(render("sign_in.html", path=f"/dashboard/sign-in/{quote(secret, safe='')}"))
         cookie = self._sign_in.use(secret)
         assert cookie is not None
         response = RedirectResponse("/", 303)
         response.set_cookie(
-            self._cookie, cookie, max_age=COOKIE_SECONDS, path="/", httponly=True, samesite="strict", secure=False
+            self._cookie,
+            cookie,
+            max_age=COOKIE_SECONDS,
+            path="/",
+            httponly=True,
+            samesite="strict",
+            secure=request.headers["origin"].startswith("https:"),
         )
         return response
+
+    def _signed_out(self, *, dead: bool = False, left: bool = False) -> Rendered:
+        return render("signed_out.html", command=self._command, dead=dead, left=left)
 
     async def _post(self, request: Request, parts: list[str], person: Person, cookie: str) -> Response:
         sent = parse_qs((await _body(request)).decode("utf-8", "replace"), keep_blank_values=True)
@@ -131,7 +141,7 @@ class Dashboard:
             return _refused("This form is out of date. Go back, reload the page and send it again.")
         if parts == ["dashboard", "sign-out"]:
             self._sign_in.forget(cookie)
-            response = _page(render("signed_out.html", left=True))
+            response = _page(self._signed_out(left=True))
             response.delete_cookie(self._cookie, path="/", httponly=True, samesite="strict")
             return response
         shown = await self._pages.post(parts, sent, person)

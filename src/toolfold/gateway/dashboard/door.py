@@ -40,12 +40,16 @@ class Address:
 class Door:
     """One per gateway; an ASGI application where the gateway serves HTTP. Leaving the context ends what it started."""
 
-    def __init__(self, fold: Toolfold, questions: Questions, activity: Activity) -> None:
+    def __init__(
+        self, fold: Toolfold, questions: Questions, activity: Activity, *, command: str = "toolfold dashboard"
+    ) -> None:
+        """`command` is what a person types for a link."""
         self.fold = fold
         self.questions = questions
         self.activity = activity
         self.sign_in = SignIn()
         self.since = time.time()
+        self.command = command
         self._address: Address | None = None
         self._dashboard: Dashboard | None = None
         self._opening = asyncio.Lock()

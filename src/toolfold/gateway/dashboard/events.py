@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from toolfold.gateway.dashboard.door import Door
+    from toolfold.gateway.dashboard.sign_in import Person
     from toolfold.telemetry.activity import ActivityEvent
 
 _SILENCE = 15.0
@@ -35,42 +35,41 @@ class Streams:
     def is_full(self) -> bool:
         return self._open >= _MOST_STREAMS
 
-    def response(self) -> StreamingResponse:
-        return StreamingResponse(self._events(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    def response(self, person: Person) -> StreamingResponse:
+        """What happens from now on, for as long as the person is signed in."""
+        headers = {"X-Accel-Buffering": "no"}
+        return StreamingResponse(self._events(person), media_type="text/event-stream", headers=headers)
 
-    async def _events(self) -> AsyncGenerator[bytes]:
-        questions = asyncio.Event()
-        stop = self._door.questions.watch(questions.set)
+    async def _events(self, person: Person) -> AsyncGenerator[bytes]:
+        changed = asyncio.Event()
+        stop = self._door.questions.watch(changed.set)
         self._open += 1
-        waits: set[asyncio.Future[Any]] = set()
-        try:
-            with self._door.activity.watch() as events:
+        with self._door.activity.watch() as events:
+            happened = asyncio.ensure_future(anext(events))
+            asked = asyncio.ensure_future(changed.wait())
+            try:
                 yield b"retry: 2000\n\n" + _event("questions", len(self._door.questions))
-                happened = asyncio.ensure_future(anext(events))
-                asked = asyncio.ensure_future(questions.wait())
-                while True:
-                    waits = {happened, asked}
-                    done, _ = await asyncio.wait(waits, timeout=_SILENCE, return_when=asyncio.FIRST_COMPLETED)
+                while self._door.sign_in.is_in(person):
+                    done, _ = await asyncio.wait(
+                        [happened, asked], timeout=_SILENCE, return_when=asyncio.FIRST_COMPLETED
+                    )
                     if not done:
                         yield b": still here\n\n"
                     if asked in done:
-                        questions.clear()
-                        asked = asyncio.ensure_future(questions.wait())
+                        changed.clear()
+                        asked = asyncio.ensure_future(changed.wait())
                         yield _event("questions", len(self._door.questions))
                     if happened in done:
-                        try:
-                            sent = _sent(happened.result())
-                        except StopAsyncIteration:  # the gateway ends
-                            return
+                        sent = _sent(happened.result())
                         happened = asyncio.ensure_future(anext(events))
                         yield sent
-        finally:
-            self._open -= 1
-            stop()
-            for wait in waits:
-                wait.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*waits, return_exceptions=True)
+            except StopAsyncIteration:  # the gateway ends
+                return
+            finally:
+                self._open -= 1
+                stop()
+                happened.cancel()
+                asked.cancel()
 
 
 def _sent(event: ActivityEvent) -> bytes:

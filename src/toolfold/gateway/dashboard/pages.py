@@ -77,7 +77,7 @@ class Pages:
             case ["dashboard", "file"]:
                 return await self._file(asked)
             case ["dashboard", "events"]:
-                return Response(status_code=503) if self._streams.is_full else self._streams.response()
+                return Response(status_code=503) if self._streams.is_full else self._streams.response(person)
             case ["" | "dashboard"]:
                 shown = await self._overview(asked)
             case ["dashboard", page] if page in self._pages:

@@ -64,6 +64,10 @@ class SignIn:
         found = self._people.get(_digest(cookie))
         return found if found is not None and found.until > time.monotonic() else None
 
+    def is_in(self, person: Person) -> bool:
+        """Whether they still are: not after they have signed out, or too long after they signed in."""
+        return person.until > time.monotonic() and any(each is person for each in self._people.values())
+
     def forget(self, cookie: str) -> None:
         self._people.pop(_digest(cookie), None)
 

@@ -12,7 +12,7 @@
       const now = [...names];
       names.clear();
       now.forEach((name) => htmx.trigger(document.body, name));
-    }, 300);
+    }, 500);
   };
 
   const print = (pre, text) => {
