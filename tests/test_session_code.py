@@ -83,16 +83,16 @@ async def test_long_texts_of_a_transcript_are_cut(fold: Toolfold) -> None:
 async def test_sessions_of_another_caller_are_neither_listed_nor_reached(fold: Toolfold) -> None:
     await fold.run("x = 1", session="hers", caller="eve")
     await fold.run("x = 1", session="given", caller="eve")
-    await fold.sessions.share("given", "local", caller="eve")
-    await fold.run("x = 2", session="mine")
-    assert await listed(fold, "local") == ["mine"]
+    await fold.sessions.share("given", "uma", caller="eve")
+    await fold.run("x = 2", session="mine", caller="uma")
+    assert await listed(fold, "uma") == ["mine"]
     for name in ("hers", "given", "@eve/hers", "@eve/given", "eve\0hers"):
         for action in ("show", "reset", "end"):
-            told = await refused(fold, f"sessions.{action}({name!r})", "mine")
+            told = await refused(fold, f"sessions.{action}({name!r})", "mine", "uma")
             assert "eve" not in told.replace(repr(name), ""), told
             assert told
     # Also in a session that is another caller's, a program has its own caller's sessions.
-    assert await printed(fold, "print([s['name'] for s in sessions.list()])", "@eve/given") == "['mine']"
+    assert await printed(fold, "print([s['name'] for s in sessions.list()])", "@eve/given", "uma") == "['mine']"
     assert sorted(await listed(fold, "eve")) == ["given", "hers"]
     assert (await fold.run("print(x)", session="hers", caller="eve")).output == "1\n"
 

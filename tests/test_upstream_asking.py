@@ -160,8 +160,8 @@ async def test_a_question_is_only_put_where_one_run_can_be_meant(fold: Toolfold)
     assert printed(await fold.run(both, ask=ask))["action"] == "accept"
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_cancelled_run_takes_the_question_back(fold: Toolfold, era: str) -> None:
+async def give_up(fold: Toolfold, era: str) -> None:
+    """Cancel a run whose call has led to a question; the question is withdrawn."""
     put, withdrawn = asyncio.Event(), asyncio.Event()
 
     async def ask(_question: Question) -> Reply:
@@ -181,8 +181,14 @@ async def test_a_cancelled_run_takes_the_question_back(fold: Toolfold, era: str)
         await run
 
 
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_cancelled_run_takes_the_question_back(fold: Toolfold, era: str) -> None:
+    await give_up(fold, era)
+
+
 async def test_what_a_given_up_call_may_still_ask_is_not_put_to_another_caller(fold: Toolfold) -> None:
-    """Runs after the test above: the server of the older era may still be at the cancelled call."""
+    """The server of the older era may still be at the cancelled call."""
+    await give_up(fold, "older")
     ask, asked = answering(Replied("once", "page", values=FILLED))
     assert printed(await fold.run(program("older", "form"), ask=ask)) == {"action": "decline"}
     assert asked == []

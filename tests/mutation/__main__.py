@@ -210,14 +210,14 @@ def _outcome(tree: Tree, tests: Sequence[Test], mutant: Mutant) -> Result:
 
 
 def _in_steps(tests: Sequence[Test]) -> Iterator[Sequence[Test]]:
-    """The first ones before the others; of each step a file's together, so that they share their fixtures."""
+    """The first ones before the others; of each step a file's together and in its order, as they share fixtures."""
     spent, count = 0.0, 0
     while count < len(tests) and spent < _AT_FIRST:
         spent += tests[count].seconds
         count += 1
     for step in filter(None, (tests[:count], tests[count:])):
         files = list(dict.fromkeys(test.file for test in step))
-        yield sorted(step, key=lambda test: files.index(test.file))
+        yield sorted(step, key=lambda test: (files.index(test.file), test.number))
 
 
 def _report(done: list[Result]) -> dict[str, Any]:

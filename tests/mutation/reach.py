@@ -54,6 +54,8 @@ class Test:
     setup: float
     seconds: float
     """Without its set-up, which may be shared."""
+    number: int = 0
+    """Its place in its file."""
 
     @property
     def file(self) -> str:
@@ -104,7 +106,7 @@ class Reach:
                 nearness = (1 + len(words & _words(test.name))) ** 2
                 nearness *= _NEARER if test.name in killers else 1
                 rank = (test.seconds + setup / 4 + 0.01) * breadth / nearness
-                found.append((number not in same_line, rank, Test(test.name, setup, test.seconds)))
+                found.append((number not in same_line, rank, Test(test.name, setup, test.seconds, number)))
         chosen: list[Test] = []
         files: set[str] = set()
         spent = 0.0
