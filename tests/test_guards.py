@@ -78,7 +78,7 @@ async def test_a_guard_sees_every_way_to_an_upstream_and_the_run(runtime_dir: Pa
         ({"a" * 2000: 1}, {"a" * 2001: 1}),
         ({"a": [0] * 98}, {"a": [0] * 99}),
         ({str(number): 0 for number in range(99)}, {str(number): 0 for number in range(100)}),
-        ({"a": [[[]] * 48]}, {"a": [[[[]]] * 50]}),
+        ({"a": [[[0]] * 32]}, {"a": [[[[0]]] * 50]}),
     ],
 )
 def test_arguments_are_kept_while_they_are_small(small: Any, large: Any) -> None:
