@@ -35,7 +35,8 @@ import socket, sys, anyio, uvicorn, mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 async def tools(ctx, params): return types.ListToolsResult(tools=[])
-server = Server("empty", version="1", on_list_tools=tools)
+async def call(ctx, params): return types.CallToolResult(content=[types.TextContent(type="text", text="1")])
+server = Server("empty", version="1", on_list_tools=tools, on_call_tool=call)
 async def stdio():
     async with stdio_server() as (r, w): await server.run(r, w, server.create_initialization_options())
 if sys.argv[1:] == ["http"]:
@@ -58,24 +59,29 @@ async def measure(baseline: Path | None, rounds: int, progress: Callable[[str], 
 async def _runs_a_second(
     home: Path, baseline: Path | None, rounds: int, progress: Callable[[str], None]
 ) -> list[Figure]:
-    """Both checkouts serve at once, and are kept busy by the same clients in turns."""
+    """All serve at once, and are kept busy by the same clients in turns; a plain SDK server runs nothing at all."""
     figures: list[Figure] = []
     async with AsyncExitStack() as stack:
-        ours = await stack.enter_async_context(_serving(_serve(home / "ours")))
+        ours, _ = await stack.enter_async_context(serving(_serve(home / "ours")))
         theirs = None
         if baseline is not None:
             command = _serve(home / "theirs", str(baseline / ".venv" / "bin" / "python"))
-            theirs = await stack.enter_async_context(_serving(command))
+            theirs, _ = await stack.enter_async_context(serving(command))
+        bare, _ = await stack.enter_async_context(serving([sys.executable, "-c", _EMPTY_SERVER, "http"]))
         for revision in ERAS:
             progress(f"runs a second with {CLIENTS} clients, {revision}")
             taken: dict[str, list[float]] = {}
-            clients = {url: [HttpClient(url, revision) for _ in range(CLIENTS)] for url in filter(None, (ours, theirs))}
+            clients = {
+                url: [HttpClient(url, revision) for _ in range(CLIENTS)] for url in filter(None, (ours, theirs, bare))
+            }
             for _ in range(rounds):
                 for url, eight in clients.items():
                     taken.setdefault(url, []).append(await _busy(eight))
             what = f"live runs, {CLIENTS} clients, {revision}"
-            other = statistics.median(taken[theirs]) if theirs else None
-            figures.append(Figure(what, statistics.median(taken[ours]), other, "the baseline", unit="/s", at_least=2.5))
+            median = {url: statistics.median(each) for url, each in taken.items()}
+            if theirs:
+                figures.append(Figure(what, median[ours], median[theirs], "the baseline", unit="/s", at_least=2.5))
+            figures.append(Figure(what, median[ours], median[bare], "an SDK server that answers 1", unit="/s"))
     return figures
 
 
@@ -101,18 +107,18 @@ async def _latency(home: Path, rounds: int, progress: Callable[[str], None]) -> 
     figures: list[Figure] = []
     for revision, mode in ERAS.items():
         progress(f"a run over HTTP and over stdio, {revision}")
-        async with _serving(_serve(home / "ours")) as url, _on_stdio(_serve(home / "stdio", http=False)) as process:
+        async with serving(_serve(home / "ours")) as (url, _), _on_stdio(_serve(home / "stdio", http=False)) as process:
             http, pipes = HttpClient(url, revision), PipeClient(process, revision)
             taken = await _in_turns(lambda: http.run("live"), lambda: pipes.run("live"), rounds)  # noqa: B023
         figures.append(Figure(f"live run over HTTP, {revision}, p50", *taken, "the same over stdio", budget=1.5))
-        async with _serving(_serve(home / "ours")) as url, _sdk_clients(url, home, mode) as (http, pipes):
+        async with serving(_serve(home / "ours")) as (url, _), _sdk_clients(url, home, mode) as (http, pipes):
             taken = await _in_turns(lambda: _run(http), lambda: _run(pipes), rounds)  # noqa: B023
         figures.append(Figure("… by the SDK's client", *taken, "the same over stdio", budget=1.5))
     return figures
 
 
 async def _in_turns(
-    http: Callable[[], Awaitable[None]], stdio: Callable[[], Awaitable[None]], rounds: int
+    http: Callable[[], Awaitable[Any]], stdio: Callable[[], Awaitable[Any]], rounds: int
 ) -> tuple[float, float]:
     await http()
     await stdio()
@@ -169,7 +175,7 @@ async def _ready_on_stdio(command: list[str]) -> float:
 
 async def _ready_on_http(command: list[str]) -> float:
     begun = time.perf_counter()
-    async with _serving(command) as url:
+    async with serving(command) as (url, _):
         await HttpClient(url, NEWER).ask("tools/list")
         return (time.perf_counter() - begun) * 1000
 
@@ -181,9 +187,11 @@ class LightClient:
         self._revision = revision
         self._greeted = revision == NEWER
 
-    async def run(self, session: str) -> None:
-        answer = await self.ask("tools/call", name="run_code", arguments={"code": "1", "session": session})
+    async def run(self, session: str, code: str = "1") -> str:
+        """Run a program; what it printed."""
+        answer = await self.ask("tools/call", name="run_code", arguments={"code": code, "session": session})
         assert not answer["result"].get("isError"), answer
+        return answer["result"]["content"][0]["text"]
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         if not self._greeted:
@@ -216,6 +224,11 @@ class HttpClient(LightClient):
         self._host = url.split("/")[2]
         self._session = ""
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            await self._streams[1].wait_closed()
 
     async def _post(self, message: dict[str, Any]) -> bytes:
         body = json.dumps(message).encode()
@@ -279,8 +292,8 @@ def _serve(home: Path, python: str = sys.executable, *, http: bool = True) -> li
 
 
 @asynccontextmanager
-async def _serving(command: list[str]) -> AsyncGenerator[str]:
-    """Start a server that prints its address on stderr."""
+async def serving(command: list[str]) -> AsyncGenerator[tuple[str, int]]:
+    """Start a server that prints its address on stderr: the address, and the process. It has ended on exit."""
     process = await _start(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     stderr = process.stderr
     assert stderr is not None
@@ -292,7 +305,7 @@ async def _serving(command: list[str]) -> AsyncGenerator[str]:
             assert line, f"{command[0]} ended"
             found = re.search(r"http://\S+", line)
         reading = asyncio.create_task(stderr.read())
-        yield found[0]
+        yield found[0], process.pid
     finally:
         if process.returncode is None:
             process.terminate()

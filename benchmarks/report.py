@@ -1,4 +1,8 @@
-"""How figures are printed: what was measured, against what, the ratio, the budget. Ratios come from one run."""
+"""How figures are printed: what was measured, against what, the ratio, the budget, and on which machine.
+
+Ratios come from one run. Every benchmark prints a table, or one JSON document with `benchmark`, `machine`, `versions`
+and what it found.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from benchmarks.machine import described, machine, versions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +64,12 @@ class Figure:
         }
 
 
-def show(figures: list[Figure], title: str, console: Console) -> None:
+def document(benchmark: str, found: dict[str, Any], *packages: str) -> dict[str, Any]:
+    """What `--json` prints. `packages` are those whose versions matter beside the ones that always do."""
+    return {"benchmark": benchmark, "machine": machine(), "versions": versions(*packages), **found}
+
+
+def show(figures: list[Figure], title: str, console: Console, *packages: str) -> None:
     from rich import box
     from rich.table import Table
 
@@ -70,15 +81,18 @@ def show(figures: list[Figure], title: str, console: Console) -> None:
         colour = {True: "green", False: "red", None: ""}[figure.within]
         table.add_row(
             figure.what,
-            f"{figure.ours:,.2f} {figure.unit}",
+            _number(figure.ours, figure.unit),
             figure.against,
-            "–" if figure.other is None else f"{figure.other:,.2f} {figure.unit}",
+            "–" if figure.other is None else _number(figure.other, figure.unit),
             f"[{colour}]{ratio}[/]" if colour else ratio,
             figure.wanted,
         )
-    if not console.is_terminal:
-        console.width = 110  # in a file or a pipe a row stays one line; a terminal has the width that it has
     console.print(table)
+    console.print(described(*packages), highlight=False)
+
+
+def _number(value: float, unit: str) -> str:
+    return f"{value:,.{2 if value >= 0.1 else 3}f} {unit}".rstrip()
 
 
 async def side_by_side(

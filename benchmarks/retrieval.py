@@ -9,7 +9,6 @@ own over the same tools and over the catalogs. The tools are other people's text
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.rivals import bm25
 from toolfold.catalog.answer import DETAILS, MOST_HITS, Detail, ranked_answer
 from toolfold.catalog.catalog import Catalog
 from toolfold.config.settings import Settings
@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 
 _DEPTH = 10
 _FASTMCP = "FastMCP BM25"
-
-FASTMCP = """
-import asyncio, json, sys
-from fastmcp.server.transforms.search.bm25 import BM25SearchTransform
-from fastmcp.tools.base import Tool
-given = json.load(open(sys.argv[1]))
-tools = [Tool(name=one["name"], description=one["description"], parameters=one["schema"]) for one in given["tools"]]
-search = BM25SearchTransform(max_results=given["depth"])
-async def main():
-    return [[tool.name for tool in await search._search(tools, query)] for query in given["queries"]]
-json.dump(asyncio.run(main()), sys.stdout)
-"""
 
 Name = tuple[str, str]
 
@@ -192,24 +180,9 @@ def opened(collection: Collection, *, semantic: bool) -> Generator[Catalog]:
 
 
 def fastmcp(collection: Collection, python: Path) -> list[list[Name]]:
-    """The same by FastMCP, which sees each tool under its server's name as its own mounting would write it."""
-    names: dict[str, Name] = {}
-    tools: list[dict[str, Any]] = []
-    for server, listed in collection.servers.items():
-        for tool in listed:
-            name = f"{server}_{tool['name']}"
-            names[name] = (server, tool["name"])
-            about: dict[str, Any] = {
-                "description": tool.get("description") or "",
-                "schema": tool.get("inputSchema") or {},
-            }
-            tools.append({"name": name, **about})
-    with tempfile.TemporaryDirectory() as folder:
-        given = Path(folder, "given.json")
-        queries = [task.query for task in collection.tasks]
-        given.write_text(json.dumps({"tools": tools, "queries": queries, "depth": _DEPTH}), "utf-8")
-        ran = subprocess.run([str(python), "-c", FASTMCP, str(given)], check=True, capture_output=True, timeout=600)
-    return [[names[name] for name in found] for found in json.loads(ran.stdout)]
+    """The same by FastMCP."""
+    found, _ = bm25(python, collection.servers, [task.query for task in collection.tasks], _DEPTH)
+    return found
 
 
 def score(collection: Collection, ranking: str, found: list[list[Name]]) -> Score:
@@ -219,26 +192,27 @@ def score(collection: Collection, ranking: str, found: list[list[Name]]) -> Scor
 
 
 def show(scores: list[Score], console: Console) -> None:
+    from rich import box
     from rich.table import Table
 
-    table = Table(title="Finding the right tools", title_justify="left")
+    table = Table(title="Finding the right tools", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("collection", "tools", "tasks", "ranking", "recall@1", "recall@5", "recall@10", "MRR"):
         table.add_column(name, justify="left" if name in ("collection", "ranking") else "right")
     for one in scores:
         sizes = (f"{one.collection.tools:,}", f"{len(one.collection.tasks):,}")
         figures = (f"{value:.3f}" for value in (*one.recall.values(), one.mrr))
         table.add_row(one.collection.name, *sizes, one.ranking, *figures)
-    if not console.is_terminal:
-        console.width = 110  # in a file or a pipe a row stays one line; a terminal has the width that it has
     console.print(table)
     if not any(one.ranking == _FASTMCP for one in scores):
         console.print("FastMCP is not compared: no Python that has it was given.")
 
 
 def show_readings(found: list[Reading], console: Console) -> None:
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=f"What an answer names ({found[0].collection.name})", title_justify="left")
+    title = f"What an answer names ({found[0].collection.name})"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("detail", "limit", "further tools", "recall of names", "tokens"):
         table.add_column(name, justify="left" if name == "detail" else "right")
     for one in found:

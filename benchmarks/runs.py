@@ -68,8 +68,8 @@ async def _measure_calls(home: Path, rival: Path | None, rounds: int, progress: 
     config.write_text(json.dumps({"mcpServers": {"bench": {"command": sys.executable, "args": UPSTREAM}}}))
     serve = ["-m", "toolfold", "serve", "--config", str(config), "--data", str(home / "data")]
     async with AsyncExitStack() as clients:
-        ours = await clients.enter_async_context(_client(sys.executable, serve))
-        sdk = await clients.enter_async_context(_client(sys.executable, UPSTREAM))
+        ours = await clients.enter_async_context(sdk_client(sys.executable, serve))
+        sdk = await clients.enter_async_context(sdk_client(sys.executable, UPSTREAM))
         run = _caller(ours, "run_code")
         await run(_LOOP, session="warm")
         await run("1", session="live")
@@ -79,10 +79,12 @@ async def _measure_calls(home: Path, rival: Path | None, rounds: int, progress: 
         if rival is None:
             figures += await _alone(run, rounds, progress)
         else:
-            mode = await clients.enter_async_context(_client(str(rival), ["-c", CODE_MODE, sys.executable, *UPSTREAM]))
+            mode = await clients.enter_async_context(
+                sdk_client(str(rival), ["-c", CODE_MODE, sys.executable, *UPSTREAM])
+            )
             figures = await _beside_code_mode(run, _caller(mode, "execute"), rounds, progress) + figures
         strict = [*serve[:-1], str(home / "data-strict"), "--config", str(_strict(home))]
-        other = await clients.enter_async_context(_client(sys.executable, strict))
+        other = await clients.enter_async_context(sdk_client(sys.executable, strict))
         figures += await _beside_one_bwrap_each(run, _caller(other, "run_code"), rounds, progress)
         figures.append(Figure("idle gateway, zygote, warm pool", memory, 110.0, "the budget", unit="MB", budget=1.0))
         return figures
@@ -208,7 +210,7 @@ async def _measure_start(home: Path, rival: Path | None, progress: Callable[[str
 async def _until_listed(command: str, args: list[str]) -> float:
     """Milliseconds from starting the process to its answer to `tools/list`."""
     begun = time.perf_counter()
-    async with _client(command, args) as client:
+    async with sdk_client(command, args) as client:
         await client.list_tools()
         return (time.perf_counter() - begun) * 1000
 
@@ -227,7 +229,7 @@ async def _fill_cache(config: Path, data_dir: Path) -> None:
 
 
 @asynccontextmanager
-async def _client(command: str, args: list[str]) -> AsyncGenerator[Any]:
+async def sdk_client(command: str, args: list[str]) -> AsyncGenerator[Any]:
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
 

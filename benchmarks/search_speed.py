@@ -16,18 +16,30 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Figure
+from benchmarks.rivals import bm25
 from toolfold.catalog.catalog import Catalog
 from toolfold.config.settings import Settings
 
 _SEED = 5
 _KEPT_WORDS = 60
 _KEPT_PARAMETERS = 6
+_ASKED = 40
+"""Questions that FastMCP is asked."""
 _CHANGED = 5
 """One word in this many is another in a perturbed description."""
 
 
-def measure(shared: Path, progress: Callable[[str], None] = lambda _: None, *, large: bool = True) -> list[Figure]:
-    """Each figure against its budget, on one core: first questions over 4,000 tools, then (if `large`) over 100,000."""
+def measure(
+    shared: Path,
+    progress: Callable[[str], None] = lambda _: None,
+    *,
+    large: bool = True,
+    fastmcp_python: Path | None = None,
+) -> list[Figure]:
+    """Each figure against its budget, on one core: first questions over 4,000 tools, then (if `large`) over 100,000.
+
+    Where a Python that has FastMCP is given, its search answers the same questions over the 4,000.
+    """
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder, one_core():
         # Loading numpy is paid once per process and is no part of any index.
@@ -48,10 +60,21 @@ def measure(shared: Path, progress: Callable[[str], None] = lambda _: None, *, l
                 figures.append(Figure(f"index of {size:,} tools, from disk", warm, 50.0, "budget", budget=1.0))
             label = f"search over {size:,} tools, median of {len(queries)}"
             figures.append(Figure(label, statistics.median(taken), budget, "budget", budget=1.0))
+            if size == 4_000 and fastmcp_python is not None:
+                progress(f"asking FastMCP's BM25 over {size:,} tools")
+                theirs = _fastmcp(home / "catalogs", queries[:_ASKED], fastmcp_python)
+                figures.append(Figure(f"search over {size:,} tools", statistics.median(taken), theirs, "FastMCP BM25"))
             if size == 4_000:
                 rows = timed(catalog.everything)
                 figures.append(Figure(f"names of all {size:,} tools as rows", rows, 10.0, "budget", budget=1.0))
     return figures
+
+
+def _fastmcp(catalogs: Path, queries: list[str], python: Path) -> float:
+    """The median of its questions after the first, in milliseconds of its processor time."""
+    listings = [json.loads(path.read_text("utf-8")) for path in sorted(catalogs.glob("*.json"))]
+    _, taken = bm25(python, {one["server"]: one["tools"] for one in listings}, queries)
+    return statistics.median(taken[1:])
 
 
 def synthesize(shared: Path, folder: Path, size: int) -> list[str]:

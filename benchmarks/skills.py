@@ -27,6 +27,19 @@ begun = time.perf_counter()
 save_skill({source!r})
 (time.perf_counter() - begun) * 1000
 """
+_WRITE = """
+import os, time
+begun = time.perf_counter()
+with open("workspace/{name}.py", "w") as file:
+    file.write({source!r})
+    file.flush()
+    os.fsync(file.fileno())
+(time.perf_counter() - begun) * 1000
+"""
+_IMPORT_FILE = (
+    "import sys, time\nsys.path.insert(0, 'workspace')\nbegun = time.perf_counter()\nimport {name}\n"
+    "(time.perf_counter() - begun) * 1000"
+)
 _IMPORT = "import time\nbegun = time.perf_counter()\nfrom skills import {name}\n(time.perf_counter() - begun) * 1000"
 
 
@@ -56,6 +69,8 @@ async def measure(home: Path, rounds: int, progress: Callable[[str], None]) -> l
             await took(_SAVE.format(source=source(f"tried_{name}", 0, example.format(f"tried_{name}"))), "saving")
             for name in names
         ]
+        files = [await took(_WRITE.format(name=name, source=source(name, 0)), "saving") for name in names]
+        modules = [await took(_IMPORT_FILE.format(name=name), "saving") for name in names]
         progress(f"importing {rounds} skills in new sandboxes")
         imports: list[float] = []
         for name in names:
@@ -66,6 +81,8 @@ async def measure(home: Path, rounds: int, progress: Callable[[str], None]) -> l
         Figure("save a new version", statistics.median(again), 50.0, "budget", budget=1.0),
         Figure("save a skill whose example is tried first", statistics.median(tried), None, ""),
         Figure("import a skill in a new sandbox", statistics.median(imports), 5.0, "budget", budget=1.0),
+        Figure("save a skill", statistics.median(saves), statistics.median(files), "a file, with fsync"),
+        Figure("import a skill", statistics.median(imports), statistics.median(modules), "a module in workspace/"),
     ]
 
 

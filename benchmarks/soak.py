@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.left_behind import GROWTH, Leak, control_groups, descendants, entries, homes, resident_megabytes
+from benchmarks.machine import described
+from benchmarks.report import document
 from toolfold import Toolfold
 from toolfold.errors import ToolfoldError
 
@@ -37,35 +40,10 @@ _BAD = {
 }
 _TIMEOUT = 0.5
 _SESSIONS = 8
-_GROWTH = 1.2
 _SETTLING = 30.0
 _MORE_ZYGOTES = 2
 """A zygote is replaced after some runs; the first one lives for its sessions, the last but one for what waits."""
 _OF_A_ZYGOTE = {"processes": 2, "descriptors": 7}
-
-
-@dataclass(frozen=True)
-class Leak:
-    """One kind of thing that could be left: how many there were, are, and are once everything is closed."""
-
-    what: str
-    before: int
-    after: int
-    closed: int
-    allowed: int = 0
-
-    @property
-    def leaked(self) -> int:
-        return max(0, self.after - self.before - self.allowed)
-
-    def data(self) -> dict[str, Any]:
-        return {
-            "what": self.what,
-            "before": self.before,
-            "after": self.after,
-            "closed": self.closed,
-            "leaked": self.leaked,
-        }
 
 
 @dataclass(frozen=True)
@@ -81,7 +59,8 @@ class Soak:
 
     def data(self) -> dict[str, Any]:
         leaks = [leak.data() for leak in self.leaks]
-        return {"runs": self.runs, "seconds": round(self.seconds, 1), "endings": self.endings, "leaks": leaks}
+        found = {"runs": self.runs, "seconds": round(self.seconds, 1), "endings": self.endings, "leaks": leaks}
+        return document("soak", found)
 
 
 def show(result: Soak, console: Console) -> None:
@@ -96,6 +75,7 @@ def show(result: Soak, console: Console) -> None:
     for leak in result.leaks:
         table.add_row(leak.what, str(leak.before), str(leak.after), str(leak.closed), str(leak.leaked))
     console.print(table)
+    console.print(described(), highlight=False)
 
 
 async def soak(data_dir: Path, runs: int, progress: Callable[[str], None]) -> Soak:
@@ -140,7 +120,7 @@ async def _inside(
 
 def _allowed(what: str, before: int) -> int:
     if what == "memory, MB":
-        return int(before * (_GROWTH - 1))
+        return int(before * (GROWTH - 1))
     return _MORE_ZYGOTES * _OF_A_ZYGOTE.get(what, 0)
 
 
@@ -186,21 +166,15 @@ async def _settled(data_dir: Path) -> dict[str, int]:
     return last
 
 
-def _control_groups() -> int:
-    """Ours. Groups of others come and go while they are looked at, which `os.walk` does not mind."""
-    mark = f"toolfold-{os.getpid()}-"
-    return sum(name.startswith(mark) for _, names, _ in os.walk("/sys/fs/cgroup") for name in names)
-
-
 def _count(data_dir: Path) -> dict[str, int]:
     return {
-        "processes": len(_descendants(os.getpid())),
-        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
-        "threads": len(list(Path("/proc/self/task").iterdir())),
+        "processes": len(descendants(os.getpid())),
+        "descriptors": entries("/proc/self/fd"),
+        "threads": entries("/proc/self/task"),
         "mounts": sum(_mounts(data_dir).values()),
-        "control groups": _control_groups(),
-        "homes": sum(1 for home in (data_dir / "homes").glob("*/*") if home.is_dir()),
-        "memory, MB": _resident_megabytes(),
+        "control groups": control_groups(os.getpid()),
+        "homes": homes(data_dir),
+        "memory, MB": resident_megabytes(os.getpid()),
     }
 
 
@@ -212,20 +186,3 @@ def _mounts(data_dir: Path) -> dict[int, int]:
             lines = (task / "mountinfo").read_text().splitlines()
             found[(task / "ns" / "mnt").stat().st_ino] = sum(str(data_dir) in line for line in lines)
     return found
-
-
-def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue
-        found += children
-        for child in children:
-            found += _descendants(child)
-    return found
-
-
-def _resident_megabytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1_000_000

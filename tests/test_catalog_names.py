@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from toolfold.catalog.catalog import Catalog
 from toolfold.catalog.resolve import nearest_words
-from toolfold.config.settings import Settings
+from toolfold.config.settings import ServerConfig, Settings
 from toolfold.definitions import Listing, ToolDefinition
 from toolfold.errors import UnknownTool
+from toolfold.review.servers import named_servers
 
 
 def catalog_of(**servers: list[str]) -> Catalog:
@@ -128,6 +129,20 @@ def test_whatever_is_written_is_found_or_refused(written: str) -> None:
         assert catalog.find(written).name
     except UnknownTool as error:
         assert len(str(error)) < 500  # noqa: PT017 - the length is the promise
+
+
+def test_a_server_has_the_same_module_before_and_after_another_one_was_listed(tmp_path: Path) -> None:
+    servers = {name: ServerConfig(command="x") for name in ("git-hub", "git_hub")}
+    catalog = Catalog.open(Settings(data_dir=tmp_path, servers=servers))
+    catalog.update(Listing(server="git-hub", tools=[ToolDefinition(server="git-hub", name="merge")]))
+    before = catalog.names
+    catalog.update(Listing(server="git_hub", tools=[ToolDefinition(server="git_hub", name="merge")]))
+    assert before.server("git-hub") == catalog.names.server("git-hub")
+    assert before.resolve("git_hub", "merge") is None
+    assert before.behind("git_hub") is None
+    code = "from servers.git_hub import merge"
+    assert named_servers(code, servers, before) == ["git_hub"]
+    assert catalog.names.resolve("git_hub", "merge") == ("git_hub", "merge")
 
 
 def test_the_words_that_look_most_alike_come_first() -> None:

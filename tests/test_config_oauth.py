@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.config_machine import Machine, texts
-from toolfold.config.clients import RawEntry, Reading, Scope
+from toolfold.config.clients import FORMATS, RawEntry, Reading, Scope, Source
 from toolfold.config.entries import Dialect
-from toolfold.config.folding.translate import to_ours
+from toolfold.config.folding.translate import NotTheSameError, to_ours
 from toolfold.config.oauth import OAuthSettings
 from toolfold.config.secrets import Redactor
 from toolfold.config.settings import ServerConfig
@@ -73,6 +74,87 @@ def test_other_clients_words_are_understood_and_can_be_moved(
     ours = machine.load({"servers": {"x": moved}, "check": True})
     assert not ours.problems
     assert ours.settings.servers["x"].oauth == meant
+
+
+def _toml(document: dict[str, Any]) -> str:
+    """The document as TOML, whose inline values differ from JSON's by a sign."""
+    (key, servers), *_ = document.items()
+    lines = [f"{name} = {json.dumps(value).replace(': ', ' = ')}" for name, value in servers["x"].items()]
+    return f"[{key}.x]\n" + "\n".join(line.replace("http = ", "http:") for line in lines)
+
+
+CLIENT_FILES: list[tuple[str, str, dict[str, Any], str]] = [
+    ("claude-code", ".claude.json", {"oauth": {"clientId": "c"}}, "http://localhost:0/callback"),
+    ("claude-code", ".claude.json", {"oauth": {"clientId": "c", "callbackPort": 8}}, "http://localhost:8/callback"),
+    ("opencode", ".config/opencode/opencode.json", {"oauth": {"scope": "a"}}, ""),
+    (
+        "opencode",
+        ".config/opencode/opencode.json",
+        {"oauth": {"clientId": "c"}},
+        "http://127.0.0.1:19876/mcp/oauth/callback",
+    ),
+    (
+        "opencode",
+        ".config/opencode/opencode.json",
+        {"oauth": {"clientId": "c", "callbackPort": 8}},
+        "http://127.0.0.1:8/mcp/oauth/callback",
+    ),
+    (
+        "opencode",
+        ".config/opencode/opencode.json",
+        {"oauth": {"clientId": "c", "callbackPort": 8, "redirectUri": "http://127.0.0.1:9/x"}},
+        "http://127.0.0.1:9/x",
+    ),
+    ("gemini", ".gemini/settings.json", {"oauth": {"clientId": "c"}}, "http://localhost:0/oauth/callback"),
+    ("vscode", ".config/Code/User/mcp.json", {"oauth": {"clientId": "c"}}, "http://127.0.0.1:33418/"),
+    (
+        "codex",
+        ".codex/config.toml",
+        {"oauth": {"client_id": "c", "callback_port": 8}},
+        "http://127.0.0.1:8/callback",
+    ),
+    (
+        "codex",
+        ".codex/config.toml",
+        {"auth": "oauth", "oauth": {"client_id": "c", "callback_url": "http://127.0.0.1:9/x"}},
+        "http://127.0.0.1:9/x",
+    ),
+]
+
+
+@pytest.mark.parametrize(("client", "file", "entry", "comes_back"), CLIENT_FILES)
+def test_a_registered_client_comes_back_to_where_its_own_client_would(
+    machine: Machine, client: str, file: str, entry: dict[str, Any], comes_back: str
+) -> None:
+    key = {"opencode": "mcp", "vscode": "servers", "codex": "mcp_servers"}.get(client, "mcpServers")
+    kind = {"opencode": {"type": "remote"}, "gemini": {"type": "http"}}.get(client, {})
+    document = {key: {"x": {"url": URL, **kind, **entry}}}
+    path = machine.user(file, _toml(document) if client == "codex" else document)
+    loaded = machine.load()
+    assert not loaded.problems
+    oauth = loaded.settings.servers["x"].oauth
+    assert oauth.redirect_uri == comes_back
+    form = next(each for each in FORMATS if each.name == client)
+    reading = form.reader(document, Source(file, path, Scope.USER, machine.cwd))
+    ours = machine.load({"servers": {"x": to_ours(reading.entries[0], reading, machine.host)}, "check": True})
+    assert not ours.problems
+    assert ours.settings.servers["x"].oauth == oauth
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ({"headersHelper": "./token.sh"}, "`headersHelper` is a command that makes headers"),
+        ({"http_headers_helper": "./token.sh"}, "`http_headers_helper` is a command that makes headers"),
+        ({"auth": "chatgpt"}, "the sign-in of ChatGPT"),
+        ({"authProviderType": "google_credentials"}, "the credentials of Google Cloud"),
+    ],
+)
+def test_a_server_that_knows_its_client_in_another_way_is_left_to_that_client(
+    machine: Machine, entry: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(NotTheSameError, match=why):
+        to_ours(RawEntry("x", {"url": URL, **entry}, "x", Scope.USER, Dialect()), Reading(), machine.host)
 
 
 @pytest.mark.parametrize(

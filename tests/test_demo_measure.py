@@ -8,21 +8,24 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from mcp import types
 from rich.console import Console
 
+from toolfold.demo.__main__ import main
 from toolfold.demo.catalogs import CatalogCost, catalog_cost
 from toolfold.demo.connection import connect
 from toolfold.demo.context import Context, result_text
 from toolfold.demo.direct import Direct, call, definitions
 from toolfold.demo.fleet import SERVERS, demo_servers
+from toolfold.demo.folded import fold
 from toolfold.demo.run import Report, Row, Way
 from toolfold.demo.scenarios import SCENARIOS
 from toolfold.demo.table import as_data, show
-from toolfold.errors import ConfigError, UpstreamError, UpstreamUnavailable
+from toolfold.errors import ConfigError, ToolfoldError, UpstreamError, UpstreamUnavailable
 from toolfold.telemetry.savings import definition_tokens
 from toolfold.telemetry.tokens import count
 
@@ -55,6 +58,7 @@ def test_a_context_holds_the_definitions_once_and_everything_that_was_said():
     assert context.turns == [first, second]
     assert context.calls == 3
     assert context.tokens == 100 + first + second
+    assert context.written == sum(count(f'{{"name":"add","arguments":{{"a":{n}}}}}') for n in (1, 2, 3))
     # Three requests: before the first turn, after it, after the second.
     assert context.sent == 100 + (100 + first) + (100 + first + second)
 
@@ -88,6 +92,33 @@ async def test_direct_calls_are_measured_and_an_error_result_is_raised(tmp_path:
             assert context.tokens > tokens + count(json.dumps(first, separators=(",", ":")))
             with pytest.raises(UpstreamError, match="channel_not_found"):
                 await model.turn(call("slack", "post_message", channel="#nowhere", text="hello"))
+
+
+class Forgetful:
+    """A gateway whose search does not show the wanted tool among the first three."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+        self.limits: list[int] = []
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+        text = "posted"
+        if name == "search_tools":
+            self.limits.append(arguments["limit"])
+            text = self.line if arguments["limit"] > 3 else "from servers.fax import send"
+        return types.CallToolResult(content=[types.TextContent(text=text)])
+
+
+async def test_a_search_that_misses_is_sent_again_for_more_and_counted():
+    client: Any = Forgetful("from servers.slack import post_message")
+    context = Context(100)
+    assert await fold(client, SCENARIOS[0], context) == "posted"
+    assert client.limits == [3, 6]
+    assert len(context.turns) == 3
+    client = Forgetful("from servers.fax import send")
+    with pytest.raises(ToolfoldError, match=r"did not bring slack\.post_message"):
+        await fold(client, SCENARIOS[0], Context(100))
+    assert client.limits == [3, 6, 12, 24]
 
 
 async def test_a_server_that_does_not_start_is_named_with_its_last_words(tmp_path: Path):
@@ -180,7 +211,7 @@ def test_the_scenarios_cover_real_servers_and_compile():
             assert name in scenario.program
 
 
-def test_the_config_command_prints_a_config_of_all_servers():
+def test_the_config_command_prints_a_config_of_all_servers(capsys: pytest.CaptureFixture[str]):
     done = subprocess.run(
         [sys.executable, "-m", "toolfold.demo", "config"], capture_output=True, text=True, timeout=60, check=True
     )
@@ -194,3 +225,5 @@ def test_the_config_command_prints_a_config_of_all_servers():
     )
     assert wrong.returncode == 2
     assert "slack" in wrong.stderr
+    assert main(["serve", "slack", "post_message", "fax"]) == 2
+    assert capsys.readouterr().err == "slack has no tool fax\n"

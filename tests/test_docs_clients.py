@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.clients.agents import AGENTS
 from tests.config_machine import Machine
 from toolfold.cli import fold
-from toolfold.config.clients import FORMATS
-from toolfold.config.folding.targets import TARGETS
+from toolfold.config.clients import FORMATS, locations
+from toolfold.config.edge import Host
+from toolfold.config.folding.targets import TARGETS, Target
 from toolfold.config.itself import runs_toolfold
 
 PAGE = (Path(__file__).parents[1] / "docs" / "clients.md").read_text(encoding="utf-8")
@@ -97,31 +99,37 @@ def test_the_entry_with_a_token_sends_it(tmp_path: Path) -> None:
     assert loaded.settings.servers["toolfold"].headers == {"Authorization": "Bearer s3cret"}
 
 
-def test_the_commands_on_the_page_are_commands_of_ours() -> None:
-    lines = [line for body in blocks(PAGE, "bash") for line in body.splitlines()]
-    assert sum("toolfold" in line for line in lines) >= 5
-    for line in lines:
-        words = shlex.split(re.sub(r"\$\([^)]*\)", "secret", line), comments=True)
-        if "--" in words:
-            words = words[words.index("--") + 1 :]
-        words = [word for word in words if not word.startswith("TOOLFOLD_TOKEN=")]
-        if words[0] == "toolfold" and words[1] not in {"doctor", "fold"}:
-            assert runs_toolfold(words[0], words[1:])
-            assert words[1] == "serve"
+def test_what_starts_us_on_the_page_is_known_as_ours() -> None:
+    starts = re.findall(r"(?:-- |^|[^\w ] ?)(toolfold serve(?: --[^\n`'#]+)?)", PAGE, re.MULTILINE)
+    assert len(starts) >= 5
+    for words in map(shlex.split, starts):
+        assert runs_toolfold(words[0], words[1:])
 
 
-def test_the_readme_shows_the_same_entries() -> None:
+def test_the_readme_shows_the_same_command() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    assert "claude mcp add toolfold -- toolfold serve" in readme
+    assert "toolfold fold claude-code" in readme
     assert "claude mcp add toolfold -- toolfold serve" in SECTIONS["Claude Code"]
 
 
-def test_the_page_names_every_client_and_option_of_fold() -> None:
-    section = SECTIONS["One command"]
-    for target in TARGETS:
-        assert f"| {target.title} | `{target.name}` |" in section
-        assert not target.instructions or target.instructions in section
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_a_client_has_its_block_with_what_to_type_and_whether_it_was_tried(target: Target) -> None:
+    section = SECTIONS[target.title]
+    rows = dict(re.findall(r"^\| (\w[\w ]+) \| (.+) \|$", section, re.MULTILINE))
+    assert list(rows) == ["connect", "changes", "restart", "check", "go back"]
+    assert rows["connect"] == f"`toolfold fold {target.name}`"
+    assert rows["go back"] == f"`toolfold unfold {target.name}`"
+    is_tried = target.name in {agent.name for agent in AGENTS}
+    assert ("Tried with the real client" in section) == is_tried
+    assert ("not tried with the client itself" in section) != is_tried
+    here = Host(cwd=Path("/project"), home=Path("/home"), env={}, platform="linux")
+    places = [place.path for place in locations(here) if place.format.name == target.name]
+    assert any(path.name in rows["changes"] for path in places)
+    assert not target.instructions or target.instructions in SECTIONS["What fold does"]
+
+
+def test_the_page_names_every_option_of_fold() -> None:
     options = set(re.findall(r'typer\.Option\("(--[a-z]+)"', Path(fold.__file__).read_text(encoding="utf-8")))
     assert {"--print", "--yes", "--hybrid", "--ask"} <= options
     for option in options:
-        assert f"`{option}" in section
+        assert f"`{option}" in SECTIONS["What fold does"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -48,6 +50,17 @@ def explained(text: str) -> list[str]:
     return [message for message in MESSAGES if pattern(message).search(text)]
 
 
+def test_what_is_wrong_with_a_command_is_on_the_page(tmp_path: Path) -> None:
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "TOOLFOLD_DATA": str(tmp_path)}
+    for words in ("fold nothing", "fold", "approve", "auth login nothing"):
+        command = [sys.executable, "-m", "toolfold", *words.split()]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, input="", capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 1
+        assert explained(" ".join(done.stderr.split())), done.stderr
+
+
 @pytest.mark.anyio
 class TestFound:
     @pytest.mark.parametrize(
@@ -56,6 +69,7 @@ class TestFound:
             "from servers.nowhere import anything",
             "from servers.lab import add\nadd(a=1, b=2)",
             "from servers.lab import add\nawait add(a=1, c=2)",
+            "from servers.lab import add\nawait add(a=1)",
             "from toolfold import call_mcp_tool\nawait call_mcp_tool('lab.nothing_like_it', {})",
             "while True: pass",
             "x = bytearray(2_000_000_000)",
@@ -72,6 +86,17 @@ class TestFound:
         result = await lab.run(code, timeout=1.5)
         assert result.error is not None
         assert explained(str(result.error)), result.error
+
+    async def test_what_policy_does_not_allow_is_on_the_page(self, runtime_dir: Path) -> None:
+        rules = [{"match": "lab.add", "args": {"a": 1}, "do": "deny"}, {"match": "lab.add", "do": "ask"}]
+        async with lab_fold(runtime_dir, policy={"rules": rules}) as fold:
+            for value in (1, 2):
+                result = await fold.run(f"from servers.lab import add\nawait add(a={value}, b=2)")
+                assert result.error is not None
+                found = explained(str(result.error))
+                assert any("Policy denies" in each or "needs a person's approval" in each for each in found), (
+                    result.error
+                )
 
     async def test_what_is_wrong_with_a_server_is_on_the_page(self, runtime_dir: Path) -> None:
         servers = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import pty
 import subprocess
@@ -114,6 +115,7 @@ async def test_a_loop_of_fifty_is_approved_once_in_the_browser(runtime_dir: Path
         call = asyncio.create_task(client.call_tool("run_code", {"code": GATHERED}, progress_callback=on_progress))
         await desktop.press("run")
         result: Any = await call
+        assert any("by `toolfold approve`" in message for message in seen)
         assert result.content[0].text == f"{SOME_CALLS} ['noted']"
         link = await desktop.link()
     assert len(called(runtime_dir)) == SOME_CALLS
@@ -123,10 +125,26 @@ async def test_a_loop_of_fifty_is_approved_once_in_the_browser(runtime_dir: Path
     assert list((runtime_dir / FOLDER).iterdir()) == []
 
 
+async def test_where_no_person_is_a_client_without_forms_is_refused_at_once(runtime_dir: Path) -> None:
+    desktop = Desktop(runtime_dir)
+    async with connected("stdio", "legacy", runtime_dir, desktop.environment, without_form="deny") as (client, _):
+        refused = await text(client, ONE)
+    assert "no way to ask one here" in refused
+    assert "toolfold policy allow" in refused
+    assert (runtime_dir / "links").read_text() == ""
+    assert called(runtime_dir) == []
+
+
 async def test_a_no_in_the_browser(runtime_dir: Path) -> None:
     desktop = Desktop(runtime_dir)
     async with connected("stdio", "legacy", runtime_dir, desktop.environment) as (client, _):
         call = asyncio.create_task(text(client, ONE_BY_ONE))
+        await desktop.link()
+        (file,) = (runtime_dir / FOLDER).iterdir()
+        told = json.loads(file.read_text())
+        async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {told['key']}"}) as http:
+            (question,) = (await http.get(f"http://127.0.0.1:{told['port']}/questions")).json()
+        assert question["session"] is None, "the name of a connection's session is ours alone"
         await desktop.press("no")
         assert await call == f"0 {SOME_CALLS}"
     assert called(runtime_dir) == []

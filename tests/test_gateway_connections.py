@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 from tests.test_gateway_http import serving
 from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import ConnectionLimits, Connections
-from toolfold.gateway.http import Authenticated, listen
+from toolfold.gateway.http import listen
+from toolfold.gateway.routes import Authenticated
 
 pytestmark = pytest.mark.anyio
 

@@ -25,7 +25,8 @@ from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
-from toolfold.gateway.http import Authenticated, listen
+from toolfold.gateway.http import listen
+from toolfold.gateway.routes import Authenticated
 from toolfold.gateway.server import make_server
 from toolfold.gateway.streamable import McpEndpoint
 

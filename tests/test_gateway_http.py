@@ -30,7 +30,8 @@ from tests.test_gateway_stdio import serve_command
 from toolfold.errors import ConfigError, UpstreamIsToolfold
 from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import Connections
-from toolfold.gateway.http import Authenticated, is_loopback, listen, parse_address
+from toolfold.gateway.http import is_loopback, listen, parse_address
+from toolfold.gateway.routes import Authenticated
 from toolfold.gateway.streamable import McpEndpoint
 from toolfold.gateway.token import own_token
 

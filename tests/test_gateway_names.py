@@ -17,6 +17,7 @@ from toolfold.cli.doctor import direct_names
 from toolfold.gateway.names import LONGEST, offered_name, offered_names
 from toolfold.gateway.offers import Offers
 from toolfold.telemetry import uses
+from toolfold.telemetry.tokens import count
 from toolfold.telemetry.uses import Uses
 
 pytestmark = pytest.mark.anyio
@@ -131,3 +132,14 @@ async def test_doctor_names_what_direct_means_and_no_server_offers(tmp_path: Pat
     async with Toolfold.open(config, data_dir=tmp_path / "data") as fold:
         lines = direct_names(fold)
     assert [line.name.split()[2].rstrip(",") for line in lines] == ["s.tx", "other.*"]
+
+
+async def test_the_budget_holds_for_real_definitions_counted_exactly(tmp_path: Path, shared: Path) -> None:
+    config = {"catalog_dirs": [str(shared / "catalogs")], "mode": "hybrid"}
+    for budget in (150, 1500, 6000):
+        async with Toolfold.open({**config, "direct_budget": budget}, data_dir=tmp_path) as fold:
+            tools, _ = await Offers(fold, "hybrid").page("local", None, "2025-11-25")
+        shown = (
+            {"name": each.name, "description": each.description, "inputSchema": each.input_schema} for each in tools
+        )
+        assert budget * 0.7 < sum(count(json.dumps(each)) for each in shown) <= budget

@@ -38,11 +38,11 @@ PROGRAMS = {
 
 
 @asynccontextmanager
-async def serving(runtime_dir: Path) -> AsyncGenerator[tuple[Ask, asyncio.subprocess.Process]]:
+async def serving(runtime_dir: Path, *more: str) -> AsyncGenerator[tuple[Ask, asyncio.subprocess.Process]]:
     """A gateway on stdio, and a way to call one of its tools: the whole answer as it came."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *serve_command(runtime_dir),
+        *serve_command(runtime_dir, *more),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -58,7 +58,9 @@ async def serving(runtime_dir: Path) -> AsyncGenerator[tuple[Ask, asyncio.subpro
         number += 1
         stdin.write(json.dumps(request(number, "tools/call", name=tool, arguments=arguments)).encode() + b"\n")
         async with asyncio.timeout(60):
-            return (await stdout.readline()).decode()
+            while '"id"' not in (line := (await stdout.readline()).decode()):
+                assert "list_changed" in line
+            return line
 
     for message in (hello("2025-11-25"), INITIALIZED):
         stdin.write(json.dumps(message).encode() + b"\n")
@@ -83,8 +85,14 @@ async def ended(process: asyncio.subprocess.Process) -> str:
     return errors.decode()
 
 
-async def test_nothing_is_written_to_stderr_at_a_normal_start(runtime_dir: Path) -> None:
-    async with serving(runtime_dir) as (ask, process):
+@pytest.mark.parametrize("mode", ["code", "hybrid", "direct"])
+async def test_nothing_is_written_to_stderr_at_a_normal_start(runtime_dir: Path, mode: str) -> None:
+    async with serving(runtime_dir, "--mode", mode) as (ask, process):
+        if mode != "code":
+            assert "3" in await ask("lab__add", a=1, b=2)
+        if mode == "direct":
+            assert await ended(process) == ""
+            return
         assert "lab" in await ask("search_tools", query="")
         # More runs than are kept ready: all that is prepared in the background has been.
         for _ in range(12):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.servers.people import ADA
+from tests.servers.people import ADA, TOOLS
 from tests.test_gateway_http import started
 from tests.test_privacy_runs import EVERYTHING, leaks, sent_to
 
@@ -24,10 +25,11 @@ FAILING = "from servers.people import person\nx = await person()\nraise ValueErr
 LONG = "from servers.people import many\nfor row in (await many(count=3000))['rows']: print(row, end=' ')"
 
 
-def command(folder: Path, mode: str, *more: str) -> list[str]:
+def command(folder: Path, mode: str, *more: str, **settings: Any) -> list[str]:
     people = {"command": sys.executable, "args": [str(HERE / "people.py"), str(folder / "sent.jsonl")]}
     config = folder / "config.json"
-    config.write_text(json.dumps({"servers": {"people": people}, "privacy": {"mode": mode}, "audit": True}))
+    shown = {"servers": {"people": people}, "privacy": {"mode": mode}, "audit": True, **settings}
+    config.write_text(json.dumps(shown))
     return ["-m", "toolfold", "serve", "--config", str(config), "--data", str(folder), *more]
 
 
@@ -72,6 +74,61 @@ async def test_over_stdio(runtime_dir: Path, mode: str, era: str) -> None:
     ):
         results = await use(client)
     check(results, wire.read_bytes(), runtime_dir)
+
+
+async def call_directly(client: Client) -> None:
+    """Everything that a client can get by calling the servers' tools itself, with progress."""
+    told: list[str] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message or "")
+
+    async def call(tool: str, **arguments: Any) -> Any:
+        return await client.call_tool(f"people__{tool}", arguments, progress_callback=on_progress)
+
+    assert {f"people__{tool}" for tool in TOOLS} <= {each.name for each in (await client.list_tools()).tools}
+    person = await call("person")
+    email = person.structured_content["email"]
+    assert email.startswith("EMAIL_")
+    for tool in ("as_text", "note", "with_key", "progress"):
+        assert not (await call(tool)).is_error
+    assert email in "".join(told)
+    for tool in ("fail", "refuse"):
+        failed = await call(tool, to=email)
+        assert failed.is_error
+        assert email in str(failed.content)
+    # What the model writes is a token, and what its own server gets is the value.
+    assert (await call("send", to=email)).structured_content == {"got": {"to": email}}
+    long = await call("many", count=3000)
+    assert "characters cut" in str(long.content)
+    # The whole of it, by whichever way this mode has.
+    link = next((each for each in long.content if each.type == "resource_link"), None)
+    if link is not None:
+        whole: Any = (await client.read_resource(link.uri)).contents[0]
+        assert "EMAIL_" in whole.text
+    else:
+        (file,) = re.findall(r"all of it: (workspace/[\w./-]+)", long.content[0].text)
+        read = f"text = open({file!r}).read()\nfor at in range(0, len(text), 9000): print(text[at : at + 9000])"
+        assert "EMAIL_" in str((await client.call_tool("run_code", {"code": read})).content)
+    await client.get_prompt("people__greet")
+    await client.read_resource("toolfold://people/people://notes")
+
+
+@pytest.mark.parametrize(("mode", "era"), [("direct", "legacy"), ("hybrid", "2026-07-28")])
+async def test_over_stdio_by_direct_calls(runtime_dir: Path, mode: str, era: str) -> None:
+    wire = runtime_dir / "wire"
+    serve = command(runtime_dir, "egress", "--mode", mode, direct=["people.*"], expose=["prompts", "resources"])
+    arguments = [str(HERE / "tee.py"), str(wire), sys.executable, *serve]
+    async with (
+        asyncio.timeout(100),
+        Client(StdioServerParameters(command=sys.executable, args=arguments), mode=era) as client,
+    ):
+        await call_directly(client)
+    text = wire.read_text()
+    assert leaks(text) == []
+    assert "user7@" not in text
+    assert "user2999@" not in text
+    assert {"to": ADA["email"]} in sent_to(runtime_dir / "sent.jsonl", "send")
 
 
 @asynccontextmanager

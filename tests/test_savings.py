@@ -57,7 +57,8 @@ def test_every_server_is_a_row_and_the_sums_are_right(config: Path, tmp_path: Pa
     assert 0 < told["toolfold_tokens"] <= 200
     assert told["crossover_tokens"] == told["toolfold_tokens"] + told["search_tokens"]
     assert told["dollars_per_thousand_requests"]["direct"] == pytest.approx(told["direct_tokens"] * 2.5 / 1000)
-    assert told["counted"] == "measured"
+    assert (told["counted"], told["tokenizer"]) == ("measured", "o200k")
+    assert not (tmp_path / "data" / "ledger").exists()
     assert list(told["not_counted"]) == ["broken"]
 
 

@@ -61,6 +61,12 @@ async def _fold(data_dir: Path, door: Door | None = None, **settings: Any) -> As
         yield fold
 
 
+def _ready(fold: Toolfold) -> int:
+    statistics = fold.pool
+    assert statistics is not None
+    return statistics.warm + statistics.starting
+
+
 def _in_use(fold: Toolfold) -> int:
     statistics = fold.pool
     assert statistics is not None
@@ -118,7 +124,7 @@ class TestSessions:
         async with _fold(runtime_dir) as fold:
             for name in ("one", "two"):
                 await _run(fold, "x = 1", session=name)
-            statistics = fold.pool
+        statistics = fold.pool
         assert statistics is not None
         assert (statistics.owned, statistics.warm, statistics.starting) == (0, 0, 0)
         assert list((runtime_dir / "homes").iterdir()) == []
@@ -167,9 +173,7 @@ class TestFreshRuns:
         async with _fold(runtime_dir) as fold:
             for n in range(3):
                 await _run(fold, f"open('workspace/{n}', 'w').close()")
-            statistics = fold.pool
-            assert statistics is not None
-            await eventually(lambda: _homes(runtime_dir) == statistics.warm + statistics.starting == 1)
+            await eventually(lambda: _homes(runtime_dir) == _ready(fold) == 1)
             assert list((runtime_dir / "sessions").iterdir()) == []
 
     async def test_only_what_was_cut_is_kept_of_them(self, runtime_dir: Path) -> None:

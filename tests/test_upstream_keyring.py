@@ -272,6 +272,26 @@ class TestSigningIn:
         assert after.access_token not in ("", before.access_token)
         assert not any(secret in on_disk(tmp_path) for secret in after.secrets)
 
+    async def test_a_keyring_that_waits_for_its_password_holds_up_nothing_else(
+        self, site: Site, memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        login = self.login(site, tmp_path)
+        login.file.save(msgspec.structs.replace(await login.sign_in(browse), expires_at=1.0))
+        asked, unlocked, in_time = threading.Event(), threading.Event(), list[bool]()
+        write: Any = memory.set_password  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+        def waiting(service: str, username: str, password: str) -> None:
+            asked.set()
+            in_time.append(unlocked.wait(5))
+            write(service, username, password)
+
+        monkeypatch.setattr(memory, "set_password", waiting)
+        greeting = asyncio.create_task(self.greet(site, tmp_path))
+        await asyncio.to_thread(asked.wait, 20)
+        unlocked.set()
+        assert await greeting == "hello you"
+        assert in_time == [True]
+
     async def test_a_locked_keyring_is_the_error_of_a_call_until_it_is_unlocked(
         self, site: Site, memory: Memory, tmp_path: Path
     ) -> None:

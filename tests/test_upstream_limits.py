@@ -11,6 +11,7 @@ import pytest
 
 from tests.upstream_lab import AWKWARD
 from toolfold import Question, Toolfold
+from toolfold.codegen.names import ApiNames
 from toolfold.errors import LimitExceeded
 from toolfold.guards.context import Deadline, run_deadline
 from toolfold.guards.events import Reply
@@ -113,4 +114,5 @@ async def test_waiting_for_servers_is_not_counted_as_far_as_it_was_granted() -> 
     ],
 )
 async def test_a_server_is_named_by_its_module_and_not_by_a_piece_of_text(code: str, named: list[str]) -> None:
-    assert named_servers(code, ["slow-one", "other"]) == named
+    servers = ["slow-one", "other"]
+    assert named_servers(code, servers, ApiNames.of([], servers)) == named

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -33,48 +34,40 @@ from toolfold.guards.context import (
     make_context,
     run_deadline,
 )
-from toolfold.guards.events import (
-    ApprovalRequest,
-    CallKind,
-    Event,
-    Finished,
-    Question,
-    Replied,
-    Reply,
-    RunError,
-    RunResult,
-)
+from toolfold.guards.events import SWITCHED_OFF, CallKind, Event, RunError, RunResult
+from toolfold.guards.streaming import streamed
+from toolfold.guards.watch import Watch
+from toolfold.telemetry.ledger import Ledger
+from toolfold.telemetry.observe import Observer, Observers, SeenSearch
 from toolfold.telemetry.uses import Uses
 
 if TYPE_CHECKING:
     from toolfold.catalog.entries import Scope
     from toolfold.catalog.live import LiveCatalog
     from toolfold.guards.chain import Chain
-    from toolfold.guards.guard import Guard
+    from toolfold.guards.guard import Guard, Proceed
     from toolfold.sandbox.choose import Choice
-    from toolfold.sandbox.pool import Pool, PoolStatistics
+    from toolfold.sandbox.pool import PoolStatistics
     from toolfold.sandbox.protocol import SessionHome
     from toolfold.schema.validation import Validators
     from toolfold.session.bridge import World
     from toolfold.session.direct import DirectCalls
     from toolfold.session.homes import SessionHomes
-    from toolfold.session.sessions import Sessions
+    from toolfold.session.start import Started, Statistics
     from toolfold.session.store import SessionStore
     from toolfold.session.workshop import Workshop
     from toolfold.skills.skills import Skills
+    from toolfold.telemetry.counting import Tokenizer
     from toolfold.upstream.fleet import Fleet
     from toolfold.upstream.roster import Roster
 
 _log = logging.getLogger("toolfold")
-_SWITCHED_OFF = RunError(
-    code="disabled", message="Programs are switched off here (`enabled = false` in the settings); search still works."
-)
 
 
 class Toolfold:
     """Everything behind the two tools. Nothing is started until it is needed; leaving the context ends all of it."""
 
-    def __init__(self, loaded: Loaded, guards: Sequence[Guard] = ()) -> None:
+    def __init__(self, loaded: Loaded, guards: Sequence[Guard] = (), tokenizer: Tokenizer | None = None) -> None:
         self.loaded = loaded
         self.settings = loaded.settings
         self.catalog = Catalog.open(self.settings)
@@ -83,13 +76,15 @@ class Toolfold:
         """What the first search says once."""
         self._stack = contextlib.AsyncExitStack()
         self._fleet: Fleet | None = None
-        self._sessions: asyncio.Task[Sessions] | None = None
-        self._choice: Choice | None = None
-        self._pool: Pool | None = None
+        self._started: asyncio.Task[Started] | None = None
         self._live: LiveCatalog | None = None
         self._trees = ApiTrees(self.catalog, self.settings)
         self._runs: set[asyncio.Task[Any]] = set()
         self.uses = Uses(self.settings.data_dir)
+        self.observers = Observers()
+        self.ledger = Ledger(self.settings, self.catalog, tokenizer)
+        """What runs and searches have cost in tokens, and what the direct way would have."""
+        self.observers.add(self.ledger)
 
     @classmethod
     def open(
@@ -99,14 +94,15 @@ class Toolfold:
         guards: Sequence[Guard] = (),
         catalog_dirs: tuple[Path, ...] = (),
         data_dir: Path | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> Toolfold:
         """`config`: a file, a dict of the same shape, Settings, or None for what is found on this machine.
 
-        `guards` see every call to an upstream, in this order, before it is checked and sent. What takes long to set up
-        is logged by the logger `toolfold`.
+        `guards` see every call to an upstream, in this order, before it is checked and sent. `tokenizer` counts tokens
+        for the ledger, in a thread. What takes long to set up is logged by the logger `toolfold`.
         """
         source = Path(config) if isinstance(config, str) else config
-        return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir), guards)
+        return cls(load_here(source, catalog_dirs=catalog_dirs, data_dir=data_dir), guards, tokenizer)
 
     async def __aenter__(self) -> Toolfold:
         from toolfold.catalog.live import LiveCatalog
@@ -115,12 +111,9 @@ class Toolfold:
         if self.loaded.data_problem:
             _log.warning(self.loaded.data_problem)
         data = self.settings.data_dir
-        fleet = Fleet(
-            self.settings.servers,
-            log_dir=data / "logs",
-            auth_dir=data / "auth",
-            keyring=self.settings.uses_keyring,
-        )
+        keyring = self.settings.uses_keyring
+        fleet = Fleet(self.settings.servers, log_dir=data / "logs", auth_dir=data / "auth", keyring=keyring)
+        self._stack.push_async_callback(self.ledger.close)
         self._fleet = await self._stack.enter_async_context(fleet)
         if self.settings.audit.enabled:
             self.catalog.acceptance.on_noted = self._chain.note
@@ -131,7 +124,7 @@ class Toolfold:
     async def __aexit__(self, *exc: object) -> None:
         self._fleet = None
         with contextlib.suppress(asyncio.CancelledError):
-            for task in [*self._runs, self._sessions]:
+            for task in [*self._runs, self._started]:
                 if task is not None and not task.done():
                     task.cancel()
                     await asyncio.wait([task], timeout=5)
@@ -152,6 +145,7 @@ class Toolfold:
     ) -> Answer:
         """What matches (on one `server`, if given), best first, with `.text` as the model reads it."""
         check_text(query, "query")
+        begun = time.perf_counter()
         answer = await self.live.search(
             query,
             detail=detail,
@@ -162,7 +156,9 @@ class Toolfold:
             skills=partial(self.skills.entries, caller),
         )
         told, self._untold = self._untold, []
-        return replace(answer, text="\n".join(filter(None, [answer.text, *told])))
+        text = "\n".join(filter(None, [answer.text, *told]))
+        self.observers.tell(Observer.searched, SeenSearch(caller, query, text, time.perf_counter() - begun))
+        return replace(answer, text=text)
 
     async def run(
         self,
@@ -216,18 +212,20 @@ class Toolfold:
         *,
         kind: CallKind = "tool",
         timeout: float | None = None,
+        send: Proceed | None = None,
         **options: Unpack[RunOptions],
     ) -> ToolResult:
         """Call one tool without a program; by `kind`, read a resource (`name` is its URI) or get a prompt.
 
         `options` are as for `run`. It is a run of its own for the guards. A long result of a tool is cut, and all of it
-        kept in the session's workspace. Raises a ToolfoldError unless the server answered.
+        kept in the session's workspace. Raises a ToolfoldError unless the server answered. `send` does something else
+        with a resource or a prompt, once its server is up and if the guards would let it be read.
         """
         target = f"{server}.{name}" if kind == "tool" else f"{kind}:{server}:{name}"
         run = await self._context(target, call_deadline(self.settings, server, timeout), direct=True, **options)
         with self._running():
             self.catalog.recheck()
-            return await self._direct.recorded(target, run, kind, server, name, dict(arguments or {}))
+            return await self._direct.recorded(target, run, kind, server, name, dict(arguments or {}), send)
 
     async def _context(
         self, code: str, deadline: Deadline, *, direct: bool = False, **options: Unpack[RunOptions]
@@ -240,7 +238,8 @@ class Toolfold:
 
             owner = shared_session(self.settings.data_dir, run.session, run.caller)
         privacy = await self._chain.privacy_of(*(owner or (run.caller, run.session)))
-        return replace(run, privacy=privacy, session_of=owner)
+        watch = Watch(self.observers) if self.observers else None
+        return replace(run, privacy=privacy, session_of=owner, watch=watch)
 
     @contextlib.contextmanager
     def _running(self) -> Generator[None]:
@@ -261,38 +260,40 @@ class Toolfold:
         from toolfold.review.servers import named_servers
 
         if not self.settings.enabled:
-            return RunResult(success=False, error=_SWITCHED_OFF, session=run.shown_session)
+            return RunResult(success=False, error=SWITCHED_OFF, session=run.shown_session)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             if self.catalog.missing:
                 with run.deadline.waiting():
-                    named = named_servers(code, self.catalog.missing)
+                    named = named_servers(code, self.catalog.missing, self.catalog.names)
                     await self.live.listed_for_program(named, run.deadline.patience)
             refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
                 return RunResult(success=False, error=refused, session=run.shown_session)
-            sessions = await self._sandbox()
+            with run.deadline.waiting():
+                sessions = (await self._sandbox()).sessions
             await self._trees.fresh(self._chain.scope(run.caller))
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result
 
     def _transcribe(self, run: RunContext, result: RunResult | None) -> None:
-        if run.notes.code and (sessions := self._live_sessions()) is not None:
-            sessions.transcribe(run, result)
+        if run.notes.code and (started := self._ready) is not None:
+            started.sessions.transcribe(run, result)
 
     @property
     def sessions(self) -> SessionStore:
         """The sessions on disk: list, look into, export, reset, end and share them, and their files."""
         from toolfold.session.store import SessionStore
 
-        return SessionStore(self.settings, self._live_sessions)
+        return SessionStore(self.settings, lambda: started.sessions if (started := self._ready) else None)
 
-    def _live_sessions(self) -> Sessions | None:
-        task = self._sessions
+    @property
+    def _ready(self) -> Started | None:
+        task = self._started
         return task.result() if task is not None and task.done() and task.exception() is None else None
 
-    async def stream(
+    def stream(
         self, code: str, *, timeout: float | None = None, check: bool | None = None, **options: Unpack[RunOptions]
     ) -> AsyncIterator[Event]:
         """The same run, event by event; the last one is `Finished`. Leaving the loop early ends the program.
@@ -300,24 +301,7 @@ class Toolfold:
         `options` are as for `run`. A question is an `ApprovalRequest`; the run waits until it is answered by
         `approve()` or `deny()`.
         """
-        events: asyncio.Queue[Event] = asyncio.Queue()
-
-        async def ask(question: Question) -> Reply | Replied:
-            request = ApprovalRequest(question, asyncio.get_running_loop().create_future())
-            events.put_nowait(request)
-            return await request.reply
-
-        options |= {"on_event": events.put_nowait, "ask": ask}
-        task = asyncio.create_task(self.run(code, timeout=timeout, check=check, **options))
-        task.add_done_callback(lambda _: events.put_nowait(Finished(RunResult(success=False))))
-        try:
-            while not isinstance(event := await events.get(), Finished):
-                yield event
-            yield Finished(await task)
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
+        return streamed(partial(self.run, code, timeout=timeout, check=check), options)
 
     # What they need
 
@@ -367,26 +351,26 @@ class Toolfold:
 
     async def choice(self) -> Choice:
         """Which sandbox is used here, and the evidence that it holds."""
-        await self._sandbox()
-        assert self._choice is not None
-        return self._choice
+        return (await self._sandbox()).choice
 
     @property
     def pool(self) -> PoolStatistics | None:
         """How many sandboxes wait and start now, and how runs stood in line for one; None before the first program."""
-        return self._pool.statistics if self._pool is not None else None
+        return started.pools.statistics if (started := self._ready) is not None else None
 
-    async def _sandbox(self) -> Sessions:
-        if self._sessions is None or (self._sessions.done() and self._sessions.exception() is not None):
-            self._sessions = asyncio.create_task(self._start_sandbox())
-        return await asyncio.shield(self._sessions)
+    async def statistics(self) -> Statistics:
+        """What sandboxes and sessions of all callers do and use at this moment."""
+        from toolfold.session.start import Statistics
 
-    async def _start_sandbox(self) -> Sessions:
+        return await started.statistics() if (started := self._ready) is not None else Statistics()
+
+    async def _sandbox(self) -> Started:
         from toolfold.session.start import start_sessions
 
-        starting = start_sessions(self._world, self._homes, self.settings, self._trees, self._stack)
-        sessions, self._choice, self._pool = await starting
-        return sessions
+        if self._started is None or (self._started.done() and self._started.exception() is not None):
+            starting = start_sessions(self._world, self._homes, self.settings, self._trees, self._stack)
+            self._started = asyncio.create_task(starting)
+        return await asyncio.shield(self._started)
 
     @cached_property
     def _homes(self) -> SessionHomes:
@@ -410,7 +394,7 @@ class Toolfold:
         from toolfold.session.direct import DirectCalls
 
         async def home_of(run: RunContext) -> SessionHome:
-            return await (await self._sandbox()).home(run)
+            return await (await self._sandbox()).sessions.home(run)
 
         return DirectCalls(self._world, self.settings.output_chars, lambda: self._homes, home_of)
 

@@ -275,10 +275,14 @@ class Catalog:
         detail: Detail = "name_only",
         *,
         limit: int | None = None,
+        offset: int = 0,
         server: str | None = None,
         allow: Allow | None = None,
     ) -> list[dict[str, Any]]:
-        """Every tool (of one server, if given) by name, as `Answer.rows()` gives hits; empty for an unknown server."""
+        """Every tool (of one server, if given) by name, as `Answer.rows()` gives hits; empty for an unknown server.
+
+        `offset`: how many of the first to leave out.
+        """
         check_detail(detail)
         view = View.of(self.entries, self.servers, allow)
         known = self._server(server, view.servers) if server else None
@@ -287,7 +291,8 @@ class Catalog:
         tools = (
             entry for entry in view.entries if entry.kind == "tool" and (known is None or entry.server == known.name)
         )
-        return [Hit(entry, self.names).row(detail) for entry in islice(tools, limit if limit and limit > 0 else None)]
+        chosen = islice(tools, offset, offset + limit if limit and limit > 0 else None)
+        return [Hit(entry, self.names).row(detail) for entry in chosen]
 
     def _ranked(
         self, query: str, detail: Detail, limit: int | None, view: View, explain: bool, skills: SkillEntries | None
@@ -403,7 +408,8 @@ class _State:
 
     @cached_property
     def names(self) -> ApiNames:
-        return ApiNames.of(ToolDefinition(server=one.server, name=one.name) for one in self.of_kind["tool"])
+        tools = (ToolDefinition(server=one.server, name=one.name) for one in self.of_kind["tool"])
+        return ApiNames.of(tools, self._configured)
 
     @cached_property
     def written(self) -> WrittenNames:

@@ -68,10 +68,12 @@ class LiveCatalog:
         return replace(answer, text="\n".join(filter(None, [answer.text, self._absent()])))
 
     async def everything(
-        self, detail: Detail, limit: int | None, server: str | None, scope: Scope = EVERYTHING
+        self, detail: Detail, limit: int | None, server: str | None, scope: Scope = EVERYTHING, *, offset: int = 0
     ) -> list[dict[str, Any]]:
         """Every tool (of one `server`, if given) as a program goes through them."""
-        return await self._ask(lambda: self.catalog.everything(detail, limit=limit, server=server, allow=scope.allow))
+        return await self._ask(
+            lambda: self.catalog.everything(detail, limit=limit, offset=offset, server=server, allow=scope.allow)
+        )
 
     async def find(self, written: str, scope: Scope = EVERYTHING) -> ToolDefinition:
         """The tool that a program means by a name that is not quite one. Raises UnknownTool with the nearest names."""

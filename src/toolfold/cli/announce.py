@@ -29,24 +29,26 @@ def announce(command: str, question: Question, link: str) -> None:
 
 
 def _announce(command: str, question: Question, link: str) -> None:
-    if _has_display() and _opened(link):
+    if has_display() and opened(link):
         return
     what = f"{one_line(question.server, _NAME_CHARS)}.{one_line(question.tool, _NAME_CHARS)}"
     name = what if question.tool else "A program"
     wanted = "approval" if question.form is None else "answer"
     text = f"{name} waits for your {wanted}: run `{command}` in a terminal."
-    if _has_display() and _notified(text):
+    if has_display() and _notified(text):
         return
     note(text)
 
 
-def _has_display() -> bool:
+def has_display() -> bool:
+    """Whether a browser would be seen by the person here."""
     if sys.platform == "darwin":
         return "SSH_CONNECTION" not in os.environ
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _opened(link: str) -> bool:
+def opened(link: str) -> bool:
+    """Open the person's browser; False where there is none."""
     try:
         return webbrowser.open(link)
     except (webbrowser.Error, OSError):

@@ -58,7 +58,7 @@ def approve(data: DataDir = None) -> None:
 
 def _about(question: dict[str, Any]) -> str:
     session = question["session"]
-    of = f", session {session}" if session and not session.startswith("@") else ""
+    of = f", session {session}" if session else ""
     return f"(caller {question['caller']}{of})"
 
 

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from toolfold.cli.console import note, printable, write_json
-from toolfold.cli.options import Config, DataDir, Json
+from toolfold.cli.options import Config, DataDir, Json, moment
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -233,23 +233,9 @@ def _filter(
         target=target,
         decision=decision,
         failed=failed,
-        since=_moment(since) if since else 0.0,
-        until=_moment(until) if until else float("inf"),
+        since=moment(since) if since else 0.0,
+        until=moment(until) if until else float("inf"),
     )
-
-
-def _moment(text: str) -> float:
-    """A time as people write it, or an age, in seconds since 1970."""
-    from toolfold.config.units import parse_age
-
-    with contextlib.suppress(ValueError, TypeError):
-        return datetime.now(UTC).timestamp() - parse_age(text)
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise ConfigError(
-            f"{text!r} is neither a time nor an age.", hint="For example 2026-11-02T08:00, or 2h."
-        ) from None
 
 
 def _heads(given: list[str], file: Path | None) -> list[Head]:

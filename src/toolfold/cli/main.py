@@ -6,6 +6,7 @@ import gc
 import importlib
 import shutil
 import sys
+from collections.abc import Iterable
 from typing import Any, cast
 
 import typer
@@ -21,7 +22,9 @@ COMMANDS = {
     "generate": "Write the typed API of all tools into a folder.",
     "doctor": "Check config, servers and sandbox, and say what to do.",
     "savings": "Count what the definitions of your own servers cost, and what Toolfold's do.",
+    "stats": "Show runs, calls and errors until now, and the tokens and money that they saved.",
     "auth": "Sign in to remote servers.",
+    "dashboard": "Open the dashboard of a gateway that runs here.",
     "approve": "Answer programs that wait for a person's approval.",
     "trust": "Show what a project's own config files would start, and allow it.",
     "audit": "Read the audit log, and prove that it is whole.",
@@ -49,18 +52,7 @@ def main() -> None:
     chosen = [wanted] if wanted is not None and sys.argv[1:2] == [wanted] else list(COMMANDS)
     if chosen == ["serve"]:
         gc.disable()  # what it imports is never garbage; looking through it takes a tenth of the start
-    app = typer.Typer(
-        name="toolfold",
-        help="Fold any number of MCP servers into two tools.",
-        no_args_is_help=True,
-        add_completion=wanted is None,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(_root)
-    for name in chosen:
-        module: Any = importlib.import_module(f"toolfold.cli.{name}")
-        module.register(app)
+    app = build(chosen, completion=wanted is None)
     try:
         app()
     except ToolfoldError as error:
@@ -77,6 +69,23 @@ def main() -> None:
         note(_first_reason(error), "bold red")
         note("--data or TOOLFOLD_DATA names another data folder.")
         raise SystemExit(1) from None
+
+
+def build(commands: Iterable[str], *, completion: bool = False) -> typer.Typer:
+    """The command line with these commands."""
+    app = typer.Typer(
+        name="toolfold",
+        help="Fold any number of MCP servers into two tools.",
+        no_args_is_help=True,
+        add_completion=completion,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    for name in commands:
+        module: Any = importlib.import_module(f"toolfold.cli.{name}")
+        module.register(app)
+    return app
 
 
 def serve() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -43,6 +45,37 @@ def open_fold(config: Path | None, catalog: list[Path] | None, data: Path | None
     for project in fold.loaded.untrusted:
         note(f"config: {project.text}", "yellow")
     return fold
+
+
+def moment(text: str) -> float:
+    """A time as people write it, or an age, in seconds since 1970."""
+    import contextlib
+    from datetime import UTC, datetime
+
+    from toolfold.config.units import parse_age
+    from toolfold.errors import ConfigError
+
+    with contextlib.suppress(ValueError, TypeError):
+        return datetime.now(UTC).timestamp() - parse_age(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is neither a time nor an age.", hint="For example 2026-11-02T08:00, or 2h."
+        ) from None
+
+
+def exported_spans(*, quiet: bool = False) -> AbstractContextManager[None]:
+    """Meanwhile spans go where OpenTelemetry's variables say. What keeps them from it is said, unless `quiet`."""
+    from toolfold.telemetry.otel import exported
+
+    def say(text: str) -> None:
+        from toolfold.cli.console import note
+
+        if not quiet:
+            note(text, "yellow")
+
+    return exported(os.environ, say)
 
 
 def log_to_file(folder: Path) -> None:

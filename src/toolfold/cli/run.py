@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolfold.cli.console import note, write_json
-from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
+from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, exported_spans, open_fold, run_async
 from toolfold.cli.question import is_interactive
 from toolfold.cli.trust import offer_trust
 from toolfold.errors import ConfigError
@@ -57,14 +57,16 @@ def run(
                     ask=live.ask if is_interactive() else None,
                 )
 
-    result = run_async(work)
-    if json:
-        write_json(result)
-    else:
-        from toolfold.cli.live import conclude
+    with exported_spans():
+        result = run_async(work)
+        if json:
+            write_json(result)
+        else:
+            from toolfold.cli.live import conclude
 
-        conclude(result)
-        _write_images(result, images)
+            conclude(result)
+            _write_images(result, images)
+        sys.stdout.flush()  # what is left of spans is sent after the result
     if not result.success:
         raise SystemExit(1)
 

@@ -68,8 +68,9 @@ def savings(
 async def _measured(fold: Toolfold) -> Savings:
     from toolfold.gateway.texts import INSTRUCTIONS, TOOLS
     from toolfold.telemetry.savings import Savings, ServerCost, definition_tokens
-    from toolfold.telemetry.tokens import measure
+    from toolfold.telemetry.tokens import load_tokenizer, tokens_of
 
+    count = load_tokenizer(fold.settings.tokenizer) if fold.settings.tokenizer else tokens_of
     by_server: dict[str, list[ToolDefinition]] = {}
     for tool in fold.catalog.tools:
         by_server.setdefault(tool.server, []).append(tool)
@@ -80,6 +81,7 @@ async def _measured(fold: Toolfold) -> Savings:
             definition_tokens(
                 ((tool.name, tool.description, tool.input_schema) for tool in by_server.get(info.name, ())),
                 info.instructions,
+                count,
             ),
         )
         for info in fold.catalog.servers
@@ -87,15 +89,16 @@ async def _measured(fold: Toolfold) -> Savings:
     ]
     searches: list[int] = []
     for question in _questions(fold.catalog.tools):
-        answer = await fold.search(question)
-        searches.append(measure(question).tokens + measure(answer.text).tokens)
+        answer = await fold.live.search(question)  # no model asks, so the ledger is not told
+        searches.append(count(question) + count(answer.text))
     own = definition_tokens(
-        ((tool["name"], tool["description"], tool["inputSchema"]) for tool in TOOLS), instructions=INSTRUCTIONS
+        ((tool["name"], tool["description"], tool["inputSchema"]) for tool in TOOLS), INSTRUCTIONS, count
     )
     return Savings(
         tuple(sorted(costs, key=lambda each: (-each.tokens, each.server))),
         own,
         round(sum(searches) / len(searches)) if searches else 0,
+        fold.settings.tokenizer,
     )
 
 
@@ -123,8 +126,9 @@ def _as_data(measured: Savings, left: dict[str, str], per_million: float) -> dic
             "direct": price(measured.direct, per_million),
             "toolfold": price(measured.own, per_million),
         },
-        "counted": "measured" if is_exact() else "estimated",
-        "method": _method(),
+        "counted": "measured" if measured.tokenizer or is_exact() else "estimated",
+        "tokenizer": measured.tokenizer or "o200k",
+        "method": _method(measured.tokenizer),
     }
 
 
@@ -171,11 +175,16 @@ def _remarks(measured: Savings, left: dict[str, str], per_million: float) -> lis
         f" these) direct calls are cheaper: {measured.own} for the two tools and {measured.search:,} for one search."
         f" This config is {verdict}."
     )
-    return [*lines, _method(), f"Price: ${per_million:g} per million input tokens (`token_price`, --price)."]
+    return [
+        *lines,
+        _method(measured.tokenizer),
+        f"Price: ${per_million:g} per million input tokens (`token_price`, --price).",
+    ]
 
 
-def _method() -> str:
+def _method(tokenizer: str) -> str:
     from toolfold.telemetry.tokens import INSTALL, is_exact
 
-    how = "Counted with the o200k tokenizer." if is_exact() else f"Estimated; exact with: {INSTALL}."
+    counted = f"Counted with the {tokenizer or 'o200k'} tokenizer."
+    how = counted if tokenizer or is_exact() else f"Estimated; exact with: {INSTALL}."
     return _METHOD.format(how=how)

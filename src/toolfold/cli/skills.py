@@ -161,7 +161,8 @@ def promote(
         from toolfold.review.servers import named_servers
 
         async with open_fold(config, None, data) as fold:
-            await fold.live.listed_for_program(named_servers(source, fold.catalog.missing), 20.0)
+            named = named_servers(source, fold.catalog.missing, fold.catalog.names)
+            await fold.live.listed_for_program(named, 20.0)
             context = RunContext(LOCAL_CALLER, None, Deadline(60.0), code=source)
             origin = {"author": LOCAL_CALLER, "promoted-from": run}
             saved = await fold.skills.save(context, draft, wanted, approved=True, provenance=origin)

@@ -34,6 +34,7 @@ def new(
     name: Name,
     group: Annotated[list[str] | None, typer.Option("--group", help="A group that rules may name.")] = None,
     host: Annotated[bool, typer.Option("--host", help="It speaks for its users: it may give context values.")] = False,
+    scraper: Annotated[bool, typer.Option("--scraper", help="It may read /metrics, and nothing else.")] = False,
     only_print: Annotated[bool, typer.Option("--print", help="Print the lines for the config, write nothing.")] = False,
     config: Config = None,
 ) -> None:
@@ -41,13 +42,14 @@ def new(
 
     Examples: toolfold token new ci
               toolfold token new web-app --host --group production
+              toolfold token new prometheus --scraper
     """
     import hashlib
     import secrets
 
     from pydantic import TypeAdapter, ValidationError
 
-    from toolfold.config.callers import CallerName
+    from toolfold.config.callers import RESERVED, CallerName
     from toolfold.config.rewrite import table
 
     try:
@@ -55,12 +57,13 @@ def new(
     except ValidationError:
         raise ConfigError(
             f"{name!r} cannot be the name of a caller.",
-            hint="Use letters, digits and . _ @ -, and none of local, token, jwt and group.",
+            hint=f"Use letters, digits and . _ @ -, and none of {', '.join(sorted(RESERVED))}.",
         ) from None
     token = f"tf_{secrets.token_urlsafe(32)}"
     values: dict[str, Any] = {"token_sha256": hashlib.sha256(token.encode()).hexdigest()}
     values |= {"groups": group} if group else {}
     values |= {"host": True} if host else {}
+    values |= {"scraper": True} if scraper else {}
     if only_print:
         sys.stdout.write(f"{token}\n\n{table(_OUTER, name, values)}")
         return
@@ -82,11 +85,12 @@ def list_(config: Config = None, json: Json = False) -> None:
     file = _file(config)
     callers = _callers(file)
     if json:
-        write_json([{"name": name, "groups": [], "host": False} | _known(one) for name, one in callers.items()])
+        usual: dict[str, Any] = {"groups": [], "host": False, "scraper": False}
+        write_json([{"name": name, **usual, **_known(one)} for name, one in callers.items()])
         return
     for name, one in sorted(callers.items()):
         more = [f"groups {', '.join(map(str, one['groups']))}"] if one.get("groups") else []
-        more += ["host"] if one.get("host") else []
+        more += [kind for kind in ("host", "scraper") if one.get(kind)]
         sys.stdout.write(f"{printable('  '.join([name, *more]))}\n")
     if not callers:
         note(f"No caller has a token in {file.path}. `toolfold token new NAME` makes one.")
@@ -105,7 +109,7 @@ def revoke(name: Name, config: Config = None) -> None:
 
 
 def _known(caller: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in caller.items() if key in {"groups", "host"}}
+    return {key: value for key, value in caller.items() if key in {"groups", "host", "scraper"}}
 
 
 def _file(config: Path | None) -> TomlFile:

@@ -37,7 +37,7 @@ class ApiNames:
 
     def __init__(self, modules: Mapping[str, str], functions: Mapping[str, Mapping[str, str]]) -> None:
         self._modules = dict(modules)
-        self._servers = {module: server for server, module in self._modules.items()}
+        self._servers = {module: server for server, module in self._modules.items() if server in functions}
         self._functions = {server: dict(names) for server, names in functions.items()}
         self._tools = {
             (self._modules[server], function): (server, tool)
@@ -46,11 +46,12 @@ class ApiNames:
         }
 
     @classmethod
-    def of(cls, tools: Iterable[ToolDefinition]) -> ApiNames:
+    def of(cls, tools: Iterable[ToolDefinition], servers: Iterable[str] = ()) -> ApiNames:
+        """`servers` are others that may have tools later: they keep the modules that they will have then."""
         by_server: dict[str, dict[str, None]] = {}
         for tool in tools:
             by_server.setdefault(tool.server, {})[tool.name] = None
-        modules = distinct(by_server, fallback="server")
+        modules = distinct([*by_server, *servers], fallback="server")
         avoid = _BUILTINS | MODULE_NAMES | {INDEX}
         return cls(
             modules,
@@ -71,6 +72,12 @@ class ApiNames:
 
     def server(self, server: str) -> str:
         """The module's name under `servers/`; KeyError for a server that has no tools here."""
+        if server not in self._functions:
+            raise KeyError(server)
+        return self._modules[server]
+
+    def coming(self, server: str) -> str:
+        """The module that a server has, or will have when it is listed; KeyError for an unknown server."""
         return self._modules[server]
 
     def function(self, server: str, tool: str) -> str:

@@ -14,8 +14,8 @@ from toolfold.config.units import Seconds
 
 Mode = Literal["code", "hybrid", "direct"]
 """Which tools a client is offered."""
-RESERVED = frozenset({"local", "token", "jwt", "group"})
-"""Names that callers of other kinds have, or that rules use."""
+RESERVED = frozenset({"local", "token", "jwt", "group", "owner", "anyone", "other"})
+"""Names that callers of other kinds have, or that rules, readers and metrics use."""
 
 # Public keys only: with a shared secret, or with none, everyone who can check a token could make one.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -42,6 +42,8 @@ class CallerSettings(Model):
     """Whether it is an application that speaks for its users: only then may it give context values."""
     mode: Mode | None = None
     """Which tools it is offered, where that is not what everyone is."""
+    scraper: bool = False
+    """Whether its token opens `/metrics`, and nothing else."""
 
 
 def _check_tokens(callers: dict[str, CallerSettings]) -> dict[str, CallerSettings]:

@@ -16,6 +16,7 @@ from toolfold.config import documents, opencode, overlay
 from toolfold.config.documents import Problem
 from toolfold.config.edge import Host
 from toolfold.config.entries import Dialect
+from toolfold.config.oauth import Redirect
 from toolfold.config.settings import Settings
 
 
@@ -221,7 +222,7 @@ def _is_toolfold(doc: Mapping[str, Any]) -> bool:
 
 def _claude_code(doc: Mapping[str, Any], source: Source) -> Reading:
     """The project's own servers, then those for every project. What the person switched off stays off."""
-    reading, dialect = Reading(), Dialect(timeout="ms")
+    reading, dialect = Reading(), Dialect(timeout="ms", redirect=Redirect(port=0))
     project = _claude_project(doc, source.cwd)
     reading.denied = {str(name) for name in _list(project, "disabledMcpjsonServers")}
     prefix = "projects.(this folder)."
@@ -250,7 +251,8 @@ def _gemini(doc: Mapping[str, Any], source: Source) -> Reading:
     """`httpUrl` is streamable HTTP; a `url` without a type is SSE unless its path says otherwise; both win over a
     command. `$VAR` needs no braces. `mcp.allowed` and `mcp.excluded` say which servers are used."""
     reading = Reading(bare_variables=True)
-    reading.add(doc, "mcpServers", source, Dialect(timeout="ms", remote="sse", url_first=True))
+    redirect = Redirect("http://localhost:{port}/oauth/callback", 0)
+    reading.add(doc, "mcpServers", source, Dialect(timeout="ms", remote="sse", url_first=True, redirect=redirect))
     rules = _object(doc, "mcp")
     excluded = set(map(str, _list(rules, "excluded")))
     if isinstance(rules.get("allowed"), list):
@@ -264,8 +266,9 @@ def _gemini(doc: Mapping[str, Any], source: Source) -> Reading:
 def _vscode(doc: Mapping[str, Any], source: Source) -> Reading:
     """`servers` and `inputs`, at the top or in the `mcp` part of a `settings.json`, as earlier versions had them."""
     reading = Reading()
+    dialect = Dialect(redirect=Redirect("http://127.0.0.1:{port}/", 33418))
     for part, prefix in ((doc, ""), (_object(doc, "mcp"), "mcp.")):
-        reading.add(part, "servers", source, Dialect(), prefix=prefix)
+        reading.add(part, "servers", source, dialect, prefix=prefix)
         for declared in _list(part, "inputs"):
             if isinstance(declared, Mapping):
                 known = cast("Mapping[str, Any]", declared)
@@ -293,11 +296,12 @@ def _opencode(doc: Mapping[str, Any], source: Source) -> Reading:
     """Servers under `mcp`, in version 2 under `mcp.servers`. An entry without a type only switches one that an
     organization provides."""
     reading = Reading()
+    dialect = Dialect(redirect=Redirect("http://127.0.0.1:{port}/mcp/oauth/callback", 19876))
     part = _object(doc, "mcp")
     if "type" not in _object(part, "servers") and isinstance(part.get("servers"), Mapping):
-        reading.add(part, "servers", source, Dialect(), prefix="mcp.")
+        reading.add(part, "servers", source, dialect, prefix="mcp.")
     else:
-        reading.add(doc, "mcp", source, Dialect())
+        reading.add(doc, "mcp", source, dialect)
     folder = source.path.parent if source.path is not None else source.cwd
     reading.entries = [replace(entry, value=opencode.translated(entry.value, folder)) for entry in reading.entries]
     switches = [entry.name for entry in reading.entries if "type" not in _object({"": entry.value}, "")]
@@ -388,7 +392,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "codex",
-        _servers("mcp_servers", Dialect(timeout="s")),
+        _servers("mcp_servers", Dialect(timeout="s", redirect=Redirect("http://127.0.0.1:{port}/callback", 0))),
         project=(".codex/config.toml",),
         user=lambda host: [_moved(host, "CODEX_HOME", host.home / ".codex") / "config.toml"],
         fits=lambda doc: "mcp_servers" in doc,

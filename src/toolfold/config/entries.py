@@ -14,7 +14,7 @@ from toolfold.config import documents, edge
 from toolfold.config.documents import Problem, known_key, one_line
 from toolfold.config.expand import UnsetError, Variables
 from toolfold.config.itself import runs_toolfold
-from toolfold.config.oauth import NAMES, OAuthSettings, oauth_of, read_oauth
+from toolfold.config.oauth import ANYWHERE, NAMES, OAuthSettings, Redirect, oauth_of, read_oauth
 from toolfold.config.settings import ServerConfig
 
 DISABLED = "disabled"
@@ -53,6 +53,7 @@ class Dialect:
     """Whether a URL wins over a command when an entry has both."""
     strict: bool = False
     """Whether an unknown key is a mistake; only in our own file."""
+    redirect: Redirect = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ class _Entry:
         def bad(name: str, expected: str) -> _EntryError:
             return _EntryError(f"{key}.{name}".rstrip("."), expected)
 
-        return read_oauth(given, text, unknown, bad)
+        return read_oauth(given, text, unknown, bad, self.dialect.redirect)
 
     def _transport(self) -> Literal["stdio", "http", "sse"]:
         stated = self.fields.get("type", self.fields.get("transport"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
@@ -16,6 +16,8 @@ _ALIASES = {
     "granttype": "grant",
     "signingalgorithm": "algorithm",
     "callbackport": "callback_port",
+    "callbackurl": "redirect_uri",
+    "authorizationserverissuer": "issuer",
 }
 """Other clients' names for a setting, as `_plain` writes them."""
 
@@ -63,9 +65,20 @@ class OAuthSettings(Model):
 
 NAMES = frozenset(OAuthSettings.model_fields)
 _PORT = "callback_port"
-"""Claude Code's short form of a `redirect_uri`."""
+"""The short form of a `redirect_uri`."""
 _Text = Callable[[str, object], str]
 _Bad = Callable[[str, str], Exception]
+
+
+class Redirect(NamedTuple):
+    """Where a client's sign-ins come back to: a client id that was registered for it is good for no other place."""
+
+    uri: str = "http://localhost:{port}/callback"
+    port: int | None = None
+    """Where an entry with a client id names none; 0 is any."""
+
+
+ANYWHERE = Redirect()
 
 
 def oauth_of(fields: Mapping[str, Any], *, strict: bool) -> tuple[str, Any]:
@@ -79,7 +92,9 @@ def oauth_of(fields: Mapping[str, Any], *, strict: bool) -> tuple[str, Any]:
     return key, given
 
 
-def read_oauth(value: object, text: _Text, unknown: Callable[[str], None], bad: _Bad) -> OAuthSettings:
+def read_oauth(
+    value: object, text: _Text, unknown: Callable[[str], None], bad: _Bad, redirect: Redirect
+) -> OAuthSettings:
     """What an entry says about OAuth: a table, `true`, `false`, or a word.
 
     `text` fills in the variables of a string, `unknown` is told of keys that mean nothing, and `bad` makes the error
@@ -99,10 +114,12 @@ def read_oauth(value: object, text: _Text, unknown: Callable[[str], None], bad: 
             unknown(key)
         elif given is not None:
             found[name] = _value(name, key, given, text, bad)
-    if port := found.pop(_PORT, None):
-        found.setdefault("redirect_uri", f"http://localhost:{port}/callback")
     if found.get("private_key"):
         found.setdefault("grant", "client_credentials")
+    is_person = found.get("client_id") and found.get("grant", "authorization_code") == "authorization_code"
+    port = found.pop(_PORT, redirect.port if is_person else None)
+    if port is not None and not found.get("redirect_uri"):
+        found["redirect_uri"] = redirect.uri.format(port=port)
     return OAuthSettings(**found)
 
 
@@ -126,13 +143,15 @@ def _value(name: str, key: str, given: object, text: _Text, bad: _Bad) -> object
             return text(key, given)
 
 
-def ours_of(value: object) -> object:
-    """The same settings as our own file has them: by their own names, without what means nothing here."""
+def ours_of(value: object, redirect_uri: str) -> object:
+    """The same settings as our own file has them: by their own names, without what means nothing here. `redirect_uri`
+    is what they come to, which other clients may leave to a default of theirs."""
     if not isinstance(value, Mapping):
         return isinstance(value, str) or value
     pairs = cast("Mapping[object, Any]", value).items()
     named = {_named(str(key)): given for key, given in pairs if given is not None}
-    return {name: given for name, given in named.items() if name in NAMES or name == _PORT}
+    ours = {name: given for name, given in named.items() if name in NAMES}
+    return ours | ({"redirect_uri": redirect_uri} if redirect_uri and not ours.get("redirect_uri") else {})
 
 
 def _scopes(key: str, given: object, text: _Text, bad: _Bad) -> tuple[str, ...]:

@@ -100,6 +100,8 @@ class ApprovalSettings(Model):
     """Seconds until a question without an answer counts as a no."""
     on_disconnect: Literal["end", "wait"] = "end"
     """What a run does when its HTTP client goes away while a person is asked: end, or wait for the answer."""
+    without_form: Literal["page", "deny"] = "page"
+    """Where the client shows no form: ask on the page of this machine, or deny at once where no person is there."""
 
 
 def _check_context_value(text: str) -> str:

@@ -29,3 +29,5 @@ class RetentionSettings(Model):
     """Records of the audit log."""
     audit_size: Size = 1000**3
     """Bytes that the audit log takes."""
+    ledger: Age = 2 * 365 * _DAY
+    """Days of the ledger of tokens."""

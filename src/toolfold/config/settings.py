@@ -11,6 +11,7 @@ from toolfold.config import edge
 from toolfold.config.audit import AuditSettings
 from toolfold.config.callers import Callers, JwtSettings, Mode
 from toolfold.config.logseq import LogseqSettings
+from toolfold.config.metrics import MetricsSettings
 from toolfold.config.model import Model, switchable
 from toolfold.config.oauth import OAuthSettings
 from toolfold.config.policy import (
@@ -146,7 +147,9 @@ class Settings(Model):
     semantic: bool = True
     """Whether search may use vectors where the extra is installed."""
     token_price: float = Field(default=3.0, ge=0, allow_inf_nan=False)
-    """Dollars per million input tokens, for `toolfold savings`."""
+    """Dollars per million input tokens, for the ledger and `toolfold savings`."""
+    tokenizer: str = Field(default="", pattern=r"^$|^[\w.]+:\w+$")
+    """A function that counts the tokens of a text in place of o200k, as `package.module:function`."""
     token_store: Literal["file", "keyring"] = "file"  # noqa: S105 (no password)
     """Where the tokens of sign-ins to servers are kept: in the data folder, or in the system's keyring."""
     trusted_servers: tuple[str, ...] = ()
@@ -155,6 +158,9 @@ class Settings(Model):
     """Who may call over HTTP beside the owner of the gateway, by name."""
     jwt: JwtSettings | None = None
     """The issuer whose JWTs are accepted over HTTP as well."""
+    dashboard: Literal["loopback", "on", "off"] = "loopback"
+    """Who is served the dashboard: on this machine the user who runs the gateway, everyone who can connect and has a
+    link, or nobody."""
     policy: PolicySettings = PolicySettings()
     approval: ApprovalSettings = ApprovalSettings()
     context: ContextSettings = ContextSettings()
@@ -164,6 +170,8 @@ class Settings(Model):
     """Tokens in place of personal values; `true` and `false` are short for a table with `enabled`."""
     audit: Annotated[AuditSettings, switchable] = AuditSettings()
     """The audit log; `true` and `false` are short for a table with `enabled`."""
+    metrics: Annotated[MetricsSettings, switchable] = MetricsSettings()
+    """`/metrics` of the HTTP gateway; `true` and `false` are short for a table with `enabled`."""
 
     @property
     def uses_keyring(self) -> bool:

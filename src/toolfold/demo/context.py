@@ -29,13 +29,17 @@ class Context:
 
     definitions: int = 0
     turns: list[int] = field(default_factory=list[int])
+    written: int = 0
+    """What the model wrote: its calls. Part of `turns`."""
     calls: int = 0
 
     def turn(self, calls: Iterable[tuple[str, dict[str, Any]]], results: Iterable[str]) -> None:
         """One round trip: the calls that the model wrote in one answer, and all their results."""
         written = [compact({"name": name, "arguments": arguments}) for name, arguments in calls]
+        tokens = sum(measure(text).tokens for text in written)
         self.calls += len(written)
-        self.turns.append(sum(measure(text).tokens for text in [*written, *results]))
+        self.written += tokens
+        self.turns.append(tokens + sum(measure(text).tokens for text in results))
 
     @property
     def tokens(self) -> int:
@@ -48,6 +52,11 @@ class Context:
         rounds = len(self.turns)
         said = sum(tokens * (rounds - at) for at, tokens in enumerate(self.turns))
         return self.definitions * (rounds + 1) + said
+
+    def sent_with_cache(self, share: float = 0.1) -> float:
+        """The same where each request pays only a share for what an earlier one has sent already."""
+        fresh = self.definitions + sum(self.turns)
+        return fresh + (self.sent - fresh) * share
 
 
 def result_text(result: types.CallToolResult) -> str:

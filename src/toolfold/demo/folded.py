@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 HITS = 3
 """How many tools a search asks for: few, since each one is shown in full."""
+MOST_HITS = 24
+"""What it asks for at most, when the tools that are needed were not among the first."""
 
 
 @asynccontextmanager
@@ -38,17 +40,27 @@ async def gateway(folder: Path, log: Path) -> AsyncGenerator[Client]:
 
 
 async def fold(client: Client, scenario: Scenario, context: Context) -> str:
-    """Do the scenario: one round trip of searches, one program. Returns what the program printed."""
-    searches = [{"query": query, "detail": "full", "limit": HITS} for query in scenario.searches]
-    found = [await _ask(client, "search_tools", search) for search in searches]
-    context.turn([("search_tools", search) for search in searches], found)
-    missed = [tool for tool in scenario.tools if not _shows(tool, "\n".join(found))]
-    if missed:
-        raise ToolfoldError(f"the searches for {scenario.name!r} did not bring {', '.join(missed)}")
+    """Do the scenario: one round trip of searches, one program. Returns what the program printed.
+
+    Where the searches do not bring every tool that is needed, they are sent again and ask for twice as many.
+    """
+    limit = HITS
+    while missed := await _search(client, scenario, context, limit):
+        limit *= 2
+        if limit > MOST_HITS:
+            raise ToolfoldError(f"the searches for {scenario.name!r} did not bring {', '.join(missed)}")
     program = {"code": scenario.program}
     printed = await _ask(client, "run_code", program)
     context.turn([("run_code", program)], [printed])
     return printed
+
+
+async def _search(client: Client, scenario: Scenario, context: Context, limit: int) -> list[str]:
+    """One round trip of searches. Returns the tools that they did not bring."""
+    searches = [{"query": query, "detail": "full", "limit": limit} for query in scenario.searches]
+    found = [await _ask(client, "search_tools", search) for search in searches]
+    context.turn([("search_tools", search) for search in searches], found)
+    return [tool for tool in scenario.tools if not _shows(tool, "\n".join(found))]
 
 
 def _shows(tool: str, text: str) -> bool:

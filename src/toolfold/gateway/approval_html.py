@@ -98,7 +98,7 @@ def question(
     facts = {"Server": asked.server, asked.kind.capitalize(): asked.tool} if asked.tool else {}
     if asked.source:
         facts[f"Line {asked.line}"] = asked.source
-    facts |= {"Caller": caller} | ({"Session": session} if session and not session.startswith("@") else {})
+    facts |= {"Caller": caller} | ({"Session": session} if session else {})
     rows = "".join(f"<dt>{escape(key)}</dt><dd><code>{_text(value)}</code></dd>" for key, value in facts.items())
     # Declining works whatever is filled in.
     buttons = "".join(
@@ -108,16 +108,20 @@ def question(
     )
     if asked.form is not None:
         wrong = f'<p role="alert">{escape(problem)}</p>' if problem else ""
-        inputs = "".join(_input(f"f{number}", field, typed) for number, field in enumerate(asked.form.fields))
         return (
             f"<h1>The server <code>{_text(asked.server)}</code> asks you</h1>"
             f"<p>The text in the box is the server’s.</p>{calls}{_link(asked.form)}<dl>{rows}</dl>{wrong}"
-            f'<form method="post" autocomplete="off">{inputs}{buttons}</form>'
+            f'<form method="post" autocomplete="off">{inputs(asked.form, typed)}{buttons}</form>'
         )
     return (
         f"<h1>Allow {name}?</h1><p>{times}</p>{calls}<dl>{rows}</dl>"
         f'<form method="post" autocomplete="off">{buttons}</form>'
     )
+
+
+def inputs(form: Form, typed: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A control for each field; `typed` reads what they send."""
+    return "".join(_input(f"f{number}", field, typed) for number, field in enumerate(form.fields))
 
 
 def typed(form: Form, sent: Mapping[str, list[str]]) -> dict[str, str]:

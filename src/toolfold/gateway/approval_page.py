@@ -13,8 +13,6 @@ import hmac
 import json
 import os
 import secrets
-import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -26,7 +24,7 @@ from toolfold.gateway import approval_html as html
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.http import listen
 from toolfold.gateway.peer import is_own_process
-from toolfold.guards.events import Question, Replied
+from toolfold.gateway.questions import OpenQuestion, Questions
 from toolfold.schema.forms import InvalidValueError
 
 if TYPE_CHECKING:
@@ -34,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from starlette.types import Receive, Scope, Send
+
+    from toolfold.guards.events import Question, Replied
 
     Announce = Callable[[Question, str], None]
     """Tells the person about a question; the second argument is the link to it."""
@@ -47,37 +47,15 @@ _FORM_LIMIT = 512 * 1024
 _BODY_TIMEOUT = 10.0
 
 
-@dataclass(frozen=True)
-class _Open:
-    """A question that waits for its answer. `id` names it for `toolfold approve`; `token` is the secret of its link."""
-
-    question: Question
-    caller: str
-    session: str | None
-    answer: asyncio.Future[Replied]
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    since: float = field(default_factory=time.time)
-
-    def give(self, reply: Any, by: str, typed: dict[str, str] | None = None) -> bool:
-        """Whether this was an answer, and the first one. Raises InvalidValueError for values that do not fit."""
-        if self.answer.done() or reply not in self.question.replies:
-            return False
-        form = self.question.form
-        # On the page the defaults were filled in from the start; what is empty there was made so.
-        values = form.parse(typed or {}, defaults=by != "page") if form is not None and reply != "no" else {}
-        self.answer.set_result(Replied(reply, by, values=values))
-        return True
-
-
 class ApprovalPage:
     """Puts questions to the person at this machine, until it is closed."""
 
-    def __init__(self, data_dir: Path, announce: Announce) -> None:
+    def __init__(self, data_dir: Path, announce: Announce, questions: Questions | None = None) -> None:
+        """`questions` are those that others may answer as well."""
         self._folder = data_dir / FOLDER
         self._announce = announce
         self._key = secrets.token_urlsafe(32)
-        self._open: dict[str, _Open] = {}
+        self._open = Questions() if questions is None else questions
         self._port = 0
         self._starting = asyncio.Lock()
         self._stack = contextlib.AsyncExitStack()
@@ -94,13 +72,9 @@ class ApprovalPage:
                 except BaseException:
                     await self._stack.aclose()
                     raise
-        waiting = _Open(question, caller, session, asyncio.get_running_loop().create_future())
-        self._open[waiting.id] = waiting
-        try:
+        with self._open.waiting(question, caller, session) as waiting:
             self._announce(question, f"http://{_HOST}:{self._port}/approve/{waiting.token}")
             return await waiting.answer
-        finally:
-            del self._open[waiting.id]
 
     async def _start(self) -> None:
         sock = listen(_HOST, 0)
@@ -137,7 +111,7 @@ class ApprovalPage:
                 return html.page(html.NOT_FOUND, 404)
 
     async def _page(self, request: Request, token: str, connection: Any) -> Response:
-        waiting = next((each for each in self._open.values() if _same(each.token, token)), None)
+        waiting = next((each for each in self._open if _same(each.token, token)), None)
         if waiting is None:
             return html.page(html.GONE, 410)
         connection.prove()
@@ -151,7 +125,7 @@ class ApprovalPage:
         form = waiting.question.form
         typed = html.typed(form, sent) if form is not None else {}
         try:
-            if len(reply) != 1 or not waiting.give(reply[0], "page", typed):
+            if len(reply) != 1 or not waiting.give(reply[0], "page", typed, prefilled=True):
                 return html.page(html.REFUSED, 400)
         except InvalidValueError as error:
             return html.page(html.question(waiting.question, waiting.caller, waiting.session, typed, str(error)), 422)
@@ -166,7 +140,7 @@ class ApprovalPage:
             return JSONResponse({"error": "the key of this gateway is required"}, 401)
         connection.prove()
         if not rest and request.method == "GET":
-            return JSONResponse([_described(waiting) for waiting in self._open.values()])
+            return JSONResponse([_described(waiting) for waiting in self._open])
         waiting = self._open.get(rest[0]) if len(rest) == 1 else None
         if waiting is None:
             return JSONResponse({"error": "no such question: it was answered, or nobody waits for it any more"}, 404)
@@ -183,7 +157,7 @@ def _same(secret: str, given: str) -> bool:
     return hmac.compare_digest(secret.encode(), given.encode())
 
 
-def _described(waiting: _Open) -> dict[str, Any]:
+def _described(waiting: OpenQuestion) -> dict[str, Any]:
     question = waiting.question
     return {
         "id": waiting.id,
@@ -208,7 +182,7 @@ def _told(body: bytes) -> tuple[str, dict[str, str]]:
         return "", {}
 
 
-async def _body(request: Request, waiting: _Open) -> bytes:
+async def _body(request: Request, waiting: OpenQuestion) -> bytes:
     """The body; what is too long or too slow is empty."""
     limit = _BODY_LIMIT if waiting.question.form is None else _FORM_LIMIT
     body = bytearray()

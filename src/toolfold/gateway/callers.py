@@ -31,10 +31,10 @@ class Callers:
         self._by_digest: dict[str, Caller] = {}
         if token is not None:
             digest = _digest(token.encode())
-            self._by_digest[digest] = Caller(f"token:{digest[:8]}")
+            self._by_digest[digest] = Caller(f"token:{digest[:8]}", owner=True)
         if settings is not None:
             self._by_digest |= {
-                each.token_sha256: Caller(name, frozenset(each.groups), each.host)
+                each.token_sha256: Caller(name, frozenset(each.groups), each.host, scraper=each.scraper)
                 for name, each in settings.callers.items()
             }
         self._jwt: JwtCallers | None = None
@@ -47,7 +47,7 @@ class Callers:
     async def of(self, authorization: bytes | None) -> Caller | None:
         """The caller, or None: the request is refused."""
         if self._open and (authorization is None or not (self._by_digest or self._jwt)):
-            return Caller(LOCAL_CALLER)
+            return Caller(LOCAL_CALLER, owner=True)
         scheme, _, given = (authorization or b"").partition(b" ")
         token = given.strip()
         if scheme.lower() != b"bearer" or not token:

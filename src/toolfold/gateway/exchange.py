@@ -25,6 +25,9 @@ from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progr
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 
+from toolfold.gateway.changes import Outbox, notification
+from toolfold.gateway.subscriptions import Subscriber
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 _PING_INTERVAL = 15.0
 """Seconds of silence after which a comment is sent, so that no proxy takes the request for dead."""
 _WITHDRAWAL_TIMEOUT = 1.0
+_WITHOUT_STREAM = 300.0
+"""Seconds in which a client that lost its stream for announcements may open another one."""
 _REQUEST_CANCELLED = -32800
 _EVENT_STREAM = [
     (b"content-type", b"text/event-stream"),
@@ -127,14 +132,14 @@ class Exchange:
                 del self._session.exchanges[key]
         await self._finish(answer)
 
-    async def announce(self, methods: asyncio.Queue[str]) -> None:
+    async def announce(self, outbox: Outbox) -> None:
         """Send what comes, as notifications, until the client leaves or `cancel` is called."""
         self._handler = asyncio.current_task()
         watching = asyncio.create_task(self._watch())
         try:
             await self._stream(b": listening\r\n\r\n")
             while True:
-                await self.emit({"method": await methods.get()})
+                await self.emit(notification(await outbox.get()))
         except asyncio.CancelledError:
             if not self.cancel_requested.is_set():
                 raise
@@ -201,14 +206,31 @@ class Session:
 
     def __init__(self, name: str, caller: str | None, server: Server[Any], lifespan_state: Any) -> None:
         self.name = name
+        self.outbox = Outbox()
+        """Announcements that wait for a stream."""
+        self.subscriber = Subscriber(self.outbox.put)
+        self._leaving: asyncio.TimerHandle | None = None
         self.caller = caller
         self.connection = Connection.for_loop(self, session_id=name)
         self.runner = ServerRunner(server, self.connection, lifespan_state)
         self.exchanges: dict[types.RequestId, Exchange] = {}
         self.streams: set[Exchange] = set()
-        """Those that wait for announcements."""
+        """Those that take announcements."""
         self._questions: dict[types.RequestId, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = itertools.count(1)
+
+    def watch_streams(self) -> None:
+        """Subscriptions end when for a while no stream was open that could take their updates."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+        if not self.streams and len(self.subscriber):
+            self._leaving = asyncio.get_running_loop().call_later(_WITHOUT_STREAM, self.subscriber.close)
+
+    def close(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+        self.subscriber.close()
 
     def cancel(self, request_id: types.RequestId | None) -> None:
         if request_id is not None and (exchange := self.exchanges.get(coerce_request_id(request_id))):

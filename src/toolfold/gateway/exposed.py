@@ -23,7 +23,7 @@ from toolfold.definitions import BlobPart, TextPart, ToolResult
 from toolfold.errors import ToolfoldError
 from toolfold.gateway.names import offered_names
 from toolfold.gateway.offers import FIRST_LISTING, PAGE
-from toolfold.gateway.runs import caller
+from toolfold.gateway.runs import caller, who_asks
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from toolfold.catalog.entries import Entry, Kind
     from toolfold.fold import Toolfold
     from toolfold.gateway.runs import Runs, Work
+    from toolfold.guards.events import CallKind
+    from toolfold.guards.guard import Call
 
     Context = ServerRequestContext[Any]
 
@@ -73,6 +75,8 @@ class Exposed:
                 "on_list_resource_templates": self.list_templates,
                 "on_read_resource": self.read_resource,
             }
+        if self._fold.settings.expose:
+            found["on_completion"] = self.complete
         return found
 
     # Prompts
@@ -87,12 +91,7 @@ class Exposed:
     async def get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult | types.InputRequiredResult:
-        keys = {name: key for key, name in self._prompt_names().items()}
-        key = keys.get(params.name)
-        entries = await self._seen(ctx, "prompt")
-        entry = next((one for one in entries if (one.server, one.name) == key), None)
-        if entry is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name!r}.")
+        entry = await self._prompt_called(ctx, params.name)
         work = partial(self._fold.call, entry.server, entry.name, params.arguments or {}, kind="prompt")
         result = await self._called(ctx, params, work)
         if isinstance(result, types.InputRequiredResult):
@@ -102,6 +101,14 @@ class Exposed:
         except ValidationError:
             raise MCPError(types.INTERNAL_ERROR, f"{entry.server} sent an invalid prompt.") from None
         return types.GetPromptResult(messages=messages, description=entry.description or None)
+
+    async def _prompt_called(self, ctx: Context, name: str) -> Entry:
+        entries = await self._seen(ctx, "prompt")
+        keys = {name: key for key, name in self._prompt_names().items()}
+        entry = next((one for one in entries if (one.server, one.name) == keys.get(name)), None)
+        if entry is None or "prompts" not in self._fold.settings.expose:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name!r}.")
+        return entry
 
     def _prompt_names(self) -> dict[tuple[str, str], str]:
         entries = self._fold.catalog.entries_in("prompt")
@@ -131,7 +138,7 @@ class Exposed:
         if self._outputs and (output := _OUTPUT.fullmatch(str(params.uri).removeprefix(f"{_SCHEME}/"))):
             text = await self._output(caller(ctx), *output.groups())
             return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=text)])
-        server, uri = self._split(str(params.uri))
+        server, uri = self.split(str(params.uri))
         result = await self._called(ctx, params, partial(self._fold.call, server, uri, kind="resource"))
         if isinstance(result, types.InputRequiredResult):
             return result
@@ -162,7 +169,7 @@ class Exposed:
         found = await self._seen(ctx, "resource")
         return {gateway_uri(one.server, one.uri): one for one in found if one.resource().template == templates}
 
-    def _split(self, written: str) -> tuple[str, str]:
+    def split(self, written: str) -> tuple[str, str]:
         """The server and its own URI. Some clients write what stands after `//` in lower case."""
         host, _, uri = written.removeprefix(_SCHEME).partition("/")
         name = unquote(host)
@@ -173,6 +180,30 @@ class Exposed:
         return name if name in servers else servers[0], uri
 
     # Both
+
+    async def complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        """What an argument of a prompt or a resource template may become. The guards decide as on using them."""
+        if isinstance(params.ref, types.PromptReference):
+            entry = await self._prompt_called(ctx, params.ref.name)
+            kind, server, name, ref = "prompt", entry.server, entry.name, {"type": "ref/prompt", "name": entry.name}
+        else:
+            server, name = self.split(params.ref.uri)
+            kind, ref = "resource", {"type": "ref/resource", "uri": name}
+        argument, known = params.argument.name, params.context.arguments if params.context is not None else None
+        arguments = {**(known or {}), argument: params.argument.value}
+
+        async def send(call: Call) -> ToolResult:
+            others = {key: str(value) for key, value in call.arguments.items()}
+            value = others.pop(argument, "")
+            found = await self._fold.fleet.complete(call.server, ref, argument, value, others)
+            return ToolResult(structured=found, has_structured=True)
+
+        options: dict[str, Any] = {"session": self._session, "send": send, **who_asks(ctx)}
+        try:
+            result = await self._fold.call(server, name, arguments, kind=cast("CallKind", kind), **options)
+        except ToolfoldError as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from None
+        return types.CompleteResult(completion=types.Completion.model_validate(result.structured))
 
     async def _seen(self, ctx: Context, kind: Kind) -> Sequence[Entry]:
         await self._fold.live.listed_once(timeout=FIRST_LISTING)

@@ -6,33 +6,34 @@ import asyncio
 import importlib
 import ipaddress
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from starlette.responses import JSONResponse, PlainTextResponse
-
-from toolfold.errors import ConfigError, InvalidRequest
-from toolfold.gateway.callers import CONTEXT_HEADER, Callers, context_values
+from toolfold.errors import ConfigError
+from toolfold.gateway.callers import Callers
 from toolfold.gateway.connections import Connections
 from toolfold.gateway.early import EarlyEndpoint
 from toolfold.gateway.greeting import Greeting
+from toolfold.gateway.health import Readiness, alive
+from toolfold.gateway.metrics import add_metrics
+from toolfold.gateway.routes import Late, Routes
 from toolfold.gateway.texts import only_reads
+from toolfold.gateway.traced import traced
+from toolfold.telemetry.activity import Activity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp
 
     from toolfold.config.callers import Mode
     from toolfold.fold import Toolfold
+    from toolfold.gateway.dashboard.door import Door
     from toolfold.gateway.runs import AskLocally
+    from toolfold.gateway.streamable import McpEndpoint
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-_PATHS = ("/mcp", "/mcp/")
-_REFUSED_BODY = 64 * 1024
-"""Bytes of body that are read from a request without a valid token, so that its sender gets to read the refusal."""
-_REFUSED_TIME = 10.0
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -63,10 +64,12 @@ async def serve_http(
     mode: Mode | None = None,
     ask_locally: AskLocally | None = None,
     prepared: AbstractAsyncContextManager[None] | None = None,
+    dashboard: Door | None = None,
 ) -> None:
     """Serve until cancelled. `started` is called with the address. Off loopback a token is required.
 
     `mode` is for callers of whom the settings do not say another. `ask_locally` is for clients that show no forms.
+    `dashboard` is served as well, off loopback only where the settings say so.
     `prepared` is entered when everything is imported: first questions are answered before that.
     """
     if not token and not is_loopback(host):
@@ -80,35 +83,84 @@ async def serve_http(
     hosts = [f"{name}:{bound}" for name in names] + names
     usual: Mode = mode or fold.settings.mode
     modes: dict[str, Mode] = {name: each.mode for name, each in fold.settings.callers.items() if each.mode is not None}
-
-    def greet(caller: str) -> Greeting | None:
-        # What other modes offer only the catalog knows.
-        is_plain = modes.get(caller, usual) == "code" and not fold.settings.expose
-        return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
-
-    early = EarlyEndpoint(hosts, greet)
-    app = Authenticated(_Routes(early), Callers(fold.settings, token))
-    async with AsyncExitStack() as stack, Connections(app, sock):
-        started(f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp")
-        await asyncio.to_thread(importlib.import_module, "toolfold.gateway.streamable")
-        from mcp.server.transport_security import TransportSecuritySettings
-
-        from toolfold.gateway.changes import Changes
-        from toolfold.gateway.server import make_server
-        from toolfold.gateway.streamable import McpEndpoint
-
+    early = EarlyEndpoint(hosts, lambda caller: _greeting(fold, modes.get(caller, usual)))
+    callers = Callers(fold.settings, token)
+    routes = Routes(callers)
+    routes.add("/mcp", traced(early))
+    routes.add("/mcp/", traced(early))
+    rest = Late()
+    routes.add("/api/v1/*", traced(rest))
+    routes.add("/healthz", alive, who="anyone")
+    readiness = Readiness(fold, callers, programs={usual, *modes.values()} != {"direct"})
+    routes.add("/readyz", readiness, who="anyone")
+    add_metrics(routes, fold, hosts, loopback=is_loopback(host))
+    url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+    if dashboard is not None and (is_loopback(host) or fold.settings.dashboard == "on"):
+        dashboard.serve_at(
+            url if names else f"http://127.0.0.1:{bound}", bound, hosts, own_only=fold.settings.dashboard != "on"
+        )
+        routes.add("/", dashboard, who="anyone")
+        routes.add("/dashboard/*", dashboard, who="anyone")
+    async with AsyncExitStack() as stack, Connections(routes, sock):
+        activity = dashboard.activity if dashboard is not None else stack.enter_context(_activity(fold))
+        stack.push_async_callback(readiness.close)
+        started(f"{url}/mcp")
+        for module in ("streamable", "server"):
+            await asyncio.to_thread(importlib.import_module, f"toolfold.gateway.{module}")
         origins = [f"http://{name}:{bound}" for name in names]
-        security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins) if names else None
-        changes = Changes(fold)
-        used: set[Mode] = {usual, *modes.values()}
-        servers = {each: make_server(fold, mode=each, ask_locally=ask_locally, changes=changes) for each in used}
         if prepared is not None:
             await stack.enter_async_context(prepared)
-        server = servers[usual]
-        state = await stack.enter_async_context(server.lifespan(server))
-        by_caller = {name: servers[each] for name, each in modes.items()}
-        await early.become(McpEndpoint(server, security, state, by_caller, changes))
+        await early.become(await _mcp(fold, stack, usual, modes, ask_locally, hosts if names else None, origins))
+
+        def make_rest() -> ASGIApp:
+            from toolfold.gateway.rest.api import make_api
+
+            return make_api(fold, activity, ask_locally, lambda caller: modes.get(caller, usual), hosts, origins)
+
+        rest.become(make_rest)
         await asyncio.Event().wait()
+
+
+def _greeting(fold: Toolfold, mode: Mode) -> Greeting | None:
+    """What is known before anything is listed. What other modes offer only the catalog knows."""
+    is_plain = mode == "code" and not fold.settings.expose
+    return Greeting(read_only=only_reads(fold.settings)) if is_plain else None
+
+
+async def _mcp(
+    fold: Toolfold,
+    stack: AsyncExitStack,
+    usual: Mode,
+    modes: Mapping[str, Mode],
+    ask_locally: AskLocally | None,
+    hosts: list[str] | None,
+    origins: list[str],
+) -> McpEndpoint:
+    """What answers at /mcp: a server for each mode that callers have."""
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    from toolfold.gateway.changes import Changes
+    from toolfold.gateway.server import make_server
+    from toolfold.gateway.streamable import McpEndpoint
+
+    security = None if hosts is None else TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+    changes = Changes(fold)
+    used: set[Mode] = {usual, *modes.values()}
+    servers = {each: make_server(fold, mode=each, ask_locally=ask_locally, changes=changes) for each in used}
+    server = servers[usual]
+    state = await stack.enter_async_context(server.lifespan(server))
+    return McpEndpoint(server, security, state, {name: servers[each] for name, each in modes.items()}, changes)
+
+
+@contextmanager
+def _activity(fold: Toolfold) -> Generator[Activity]:
+    activity = Activity()
+    forget = fold.observers.add(activity)
+    try:
+        yield activity
+    finally:
+        forget()
+        activity.close()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -132,65 +184,3 @@ def _allowed_names(host: str) -> list[str]:
         return []
     own = [] if is_loopback(host) else [f"[{host}]" if ":" in host else host]
     return [*own, *_LOOPBACK_NAMES]
-
-
-class Authenticated:
-    """Refuses every request without the owner's bearer token or that of a configured caller.
-
-    `scope["state"]` then says whose it was (`caller` and its `groups`), and in `context` the values that a host
-    application gave with it, in the header `Toolfold-Context`.
-    """
-
-    def __init__(self, app: ASGIApp, callers: Callers) -> None:
-        self._app = app
-        self._callers = callers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            connection = scope["state"].pop("connection")
-            caller = await self._callers.of(_header(scope, b"authorization"))
-            if caller is None:
-                await _refuse(scope, receive, send)
-                return
-            connection.prove()
-            try:
-                scope["state"] |= {
-                    "caller": caller.name,
-                    "groups": caller.groups,
-                    "context": context_values(_header(scope, CONTEXT_HEADER), caller),
-                }
-            except InvalidRequest as error:
-                await JSONResponse({"error": str(error)}, 403 if not caller.host else 400)(scope, receive, send)
-                return
-            await self._app(scope, receive, send)
-        except asyncio.CancelledError:
-            # Only the end of the gateway cancels a request from outside, and then its connection is closed already.
-            return
-
-
-def _header(scope: Scope, wanted: bytes) -> bytes | None:
-    return next((value for name, value in scope["headers"] if name == wanted), None)
-
-
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    received = 0
-    try:
-        async with asyncio.timeout(_REFUSED_TIME):
-            while received <= _REFUSED_BODY:
-                message = await receive()
-                received += len(message.get("body", b""))
-                if not message.get("more_body", False):
-                    break
-    except TimeoutError:
-        pass
-    headers = {"WWW-Authenticate": "Bearer", "Connection": "close"}
-    await JSONResponse({"error": "a valid bearer token is required"}, 401, headers)(scope, receive, send)
-
-
-class _Routes:
-    def __init__(self, mcp: ASGIApp) -> None:
-        self._mcp = mcp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._mcp if scope["path"] in _PATHS else PlainTextResponse("Not Found", 404)
-        await app(scope, receive, send)

@@ -26,6 +26,8 @@ DEFAULT_BUDGET = 1500
 FIRST_LISTING = 6.0
 """Seconds that a list waits for servers that were never listed: some clients give up after ten. The rest is announced
 when it is there."""
+_ESTIMATED = 0.93
+"""How much of the budget is given away: counts are estimates, and exact ones load 60 MB of vocabulary."""
 _Key = tuple[str, str]
 
 
@@ -69,9 +71,12 @@ class Offers:
                 tools.append(_tool(entry, version))
         return tools, names[PAGE - 1] if len(names) > PAGE else None
 
-    def find(self, caller: str, name: str) -> _Key | None:
+    async def find(self, caller: str, name: str) -> _Key | None:
         """The server and the tool that a client means; None where it may know of none of that name."""
         self._refresh()
+        if name not in self._keys:
+            await self.listed()  # it may know the name from before
+            self._refresh()
         key = self._keys.get(name)
         return key if key is not None and key in self._visible(caller) else None
 
@@ -101,13 +106,15 @@ class Offers:
         if scope.key not in self._chosen:
             entries = self._fold.catalog.entries_in("tool", scope)
             chosen = entries if self._mode == "direct" else self._choose(entries)
+            if self._mode == "hybrid":
+                self._fold.ledger.offered("hybrid", sum(map(self._cost, chosen)))
             self._chosen[scope.key] = sorted(self._names[entry.server, entry.name] for entry in chosen)
         return self._chosen[scope.key]
 
     def _choose(self, entries: Sequence[Entry]) -> list[Entry]:
         """Those that the settings name, and within the budget the most used ones, of these the smallest first."""
         named = [entry for entry in entries if any(self._is_named(entry, each) for each in self._wanted)]
-        left = self._budget - sum(map(self._cost, named))
+        left = int(self._budget * _ESTIMATED) - sum(map(self._cost, named))
         if left <= 0:
             return named
         uses = self._uses

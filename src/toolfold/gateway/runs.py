@@ -20,23 +20,21 @@ from pydantic import ValidationError
 from toolfold.gateway import elicitation
 from toolfold.gateway.progress import Reporter
 from toolfold.guards.context import LOCAL_CALLER
-from toolfold.guards.events import Replied
+from toolfold.guards.events import Progress, Replied
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine, Generator
 
     from mcp.server.context import ServerRequestContext
 
     from toolfold.definitions import ToolResult
     from toolfold.fold import Toolfold
+    from toolfold.gateway.questions import AskLocally
     from toolfold.guards.events import Event, Question, RunResult
 
     Ended = RunResult | ToolResult
     Work = Callable[..., Coroutine[Any, Any, Ended]]
     """`fold.run` or `fold.call` with what is to be run or called; the arguments that both take are given here."""
-
-    AskLocally = Callable[[Question, str, str | None], Awaitable[Replied]]
-    """Asks the person at this machine; the other arguments are the run's caller and session."""
 
 _ROUNDS = 9
 """Rounds after which a client is not asked any more: the SDK's client gives up after ten."""
@@ -44,6 +42,7 @@ _GRACE = 60.0
 """Seconds that a client has left, after its time to answer is over, to fetch what became of the program."""
 _END_TIMEOUT = 5.0
 _CANCELLED = -32800
+_ASKED_HERE = "a person is asked on this machine: in its browser, or in a terminal by `toolfold approve`"
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +50,11 @@ _log = logging.getLogger(__name__)
 def caller(ctx: ServerRequestContext[Any]) -> str:
     """Who asks: what the HTTP side found out about the request; on stdio, the one person at the other end."""
     return _state(ctx, "caller", LOCAL_CALLER)
+
+
+def who_asks(ctx: ServerRequestContext[Any]) -> dict[str, Any]:
+    """The same with what came along about the caller, as the fold takes it."""
+    return {"caller": caller(ctx), "groups": _state(ctx, "groups", ()), "context": _state(ctx, "context", None)}
 
 
 def _state(ctx: ServerRequestContext[Any], name: str, default: Any) -> Any:
@@ -61,7 +65,7 @@ class Runs:
     """The programs of one gateway. Those that wait for their client are kept here, by the state that it brings back."""
 
     def __init__(self, fold: Toolfold, ask_locally: AskLocally | None) -> None:
-        self._ask_locally = ask_locally
+        self._ask_locally = ask_locally if fold.settings.approval.without_form == "page" else None
         self._waits = fold.settings.approval.on_disconnect == "wait"
         self._waiting: dict[str, _ClientRun] = {}
         self.longest_wait = fold.settings.approval.timeout + _GRACE
@@ -141,9 +145,7 @@ class _ClientRun:
         self._task = asyncio.create_task(
             work(
                 session=self._session,
-                caller=self.caller,
-                groups=_state(self._ctx, "groups", ()),
-                context=_state(self._ctx, "context", None),
+                **who_asks(self._ctx),
                 on_event=self._on_event if on_event else None,
                 ask=self._ask if can_ask else None,
             )
@@ -158,16 +160,30 @@ class _ClientRun:
         self._asking += 1
         try:
             if elicitation.offers_forms(self._ctx) and not self._left.is_set() and self._rounds < _ROUNDS:
-                replied = await (self._ask_in_rounds(question) if self._modern else self._elicit(question))
+                replied = await self._ask_client(question)
                 if replied is not None:
                     return replied
             if self._ask_locally is None:
                 return Replied("no", "elicitation", "the client could not be asked")
-            return await self._ask_locally(question, self.caller, self._session)
+            self._on_event(Progress(_ASKED_HERE))
+            inner = self._session is not None and self._session.startswith("@") and "/" not in self._session
+            return await self._ask_locally(question, self.caller, None if inner else self._session)
         finally:
             self._asking -= 1
 
-    async def _ask_in_rounds(self, question: Question) -> Replied:
+    async def _ask_client(self, question: Question) -> Replied | None:
+        """None where the client cannot answer. The person may answer here as well: the first answer counts."""
+        asking = asyncio.ensure_future(self._ask_in_rounds(question) if self._modern else self._elicit(question))
+        try:
+            if self._ask_locally is None:
+                return await asking
+            with self._ask_locally.questions.waiting(question, self.caller, self._session) as here:
+                await asyncio.wait([asking, here.answer], return_when=asyncio.FIRST_COMPLETED)
+                return here.answer.result() if here.answer.done() else asking.result()
+        finally:
+            asking.cancel()
+
+    async def _ask_in_rounds(self, question: Question) -> Replied | None:
         key = secrets.token_hex(8)
         answer: asyncio.Future[Replied] = asyncio.get_running_loop().create_future()
         self._asked[key] = question, answer

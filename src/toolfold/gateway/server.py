@@ -20,6 +20,7 @@ from toolfold.gateway.exposed import Exposed, gateway_uri, with_output_link
 from toolfold.gateway.offers import Offers
 from toolfold.gateway.results import call_result
 from toolfold.gateway.runs import Runs, caller
+from toolfold.gateway.subscriptions import ResourceSubscriptions
 from toolfold.gateway.texts import instructions, offered_tools, only_reads
 from toolfold.session.direct import CALLS
 
@@ -89,7 +90,7 @@ def make_server(
                 if params.name == "run_code":
                     work, session = _program(fold, arguments, default_session)
                     return await answered(ctx, params, work, session)
-            found = offers.find(caller(ctx), params.name) if offers is not None else None
+            found = await offers.find(caller(ctx), params.name) if offers is not None else None
             if found is None:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name!r}. {_KNOWN[mode]}")
             return await answered(ctx, params, partial(fold.call, *found, arguments), session_of_calls, found[0])
@@ -130,7 +131,9 @@ def make_server(
         **exposed.handlers(),
     }
     if changes is not None and (offers is not None or fold.settings.expose):
-        server: Server[Any] = AnnouncingServer(OWN_NAME, changes, **options)
+        updates = "resources" in fold.settings.expose
+        subscriptions = ResourceSubscriptions(fold, changes, exposed.split, session_of_calls) if updates else None
+        server: Server[Any] = AnnouncingServer(OWN_NAME, changes, subscriptions, **options)
     else:
         server = Server(OWN_NAME, **options)
     # What a client brings back is good for its caller, its tool call and this process only.

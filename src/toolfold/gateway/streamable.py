@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolfold.gateway.changes import METHODS, AnnouncingServer
+from toolfold.gateway.changes import AnnouncingServer
 from toolfold.gateway.exchange import Exchange, Session, json_bytes
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _BODY_LIMIT = 4 * 1024**2
 _BODY_TIMEOUT = 30.0
 _SESSION_LIMIT = 1000
-_MOST_ANNOUNCEMENTS = 16
-"""Announcements that wait for a client that does not read; they only say that a list has changed."""
 
 
 class McpEndpoint:
@@ -140,12 +138,14 @@ class McpEndpoint:
         session = self._begin_session(request) if begins else self._session(request)
         if isinstance(session, Response):
             return session
+        request.scope["state"]["subscriber"] = session.subscriber
         match message:
             case types.JSONRPCRequest():
                 exchange = Exchange(request, message, send, session)
                 if begins:
                     exchange.headers.append((MCP_SESSION_ID_HEADER.encode(), session.name.encode()))
                 await exchange.answer(session.runner.on_request(exchange, message.method, message.params))
+                session.watch_streams()
                 return None
             case types.JSONRPCNotification():
                 if message.method == "notifications/cancelled":
@@ -160,7 +160,7 @@ class McpEndpoint:
         session = Session(name, request.scope["state"].get("caller"), self._server(request), self._lifespan_state)
         self._sessions[name] = session
         if len(self._sessions) > _SESSION_LIMIT:
-            self._sessions.popitem(last=False)
+            self._sessions.popitem(last=False)[1].close()
         return session
 
     def _session(self, request: Request) -> Session | Response:
@@ -174,24 +174,25 @@ class McpEndpoint:
         return session
 
     async def _announce(self, request: Request, server: AnnouncingServer, send: Send) -> Response | None:
-        """A stream for messages that belong to no request: which lists have changed. It ends with its session."""
+        """A stream for messages that belong to no request: what has changed. It ends with its session."""
         session = self._session(request)
         if isinstance(session, Response):
             return session
         assert self._changes is not None
-        announcements: asyncio.Queue[str] = asyncio.Queue(_MOST_ANNOUNCEMENTS)
 
         def announce(event: ServerEvent) -> None:
-            if server.offers(event) and not announcements.full():
-                announcements.put_nowait(METHODS[type(event)])
+            if server.offers(event):
+                session.outbox.put(event)
 
         unsubscribe = self._changes.subscribe(announce)
         stream = Exchange(request, None, send)
         session.streams.add(stream)
+        session.watch_streams()
         try:
-            await stream.announce(announcements)
+            await stream.announce(session.outbox)
         finally:
             session.streams.discard(stream)
+            session.watch_streams()
             unsubscribe()
         return None
 
@@ -200,6 +201,7 @@ class McpEndpoint:
         if isinstance(session, Response):
             return session
         del self._sessions[session.name]
+        session.close()
         for exchange in list(session.exchanges.values()):
             exchange.cancel()
         for stream in list(session.streams):

@@ -8,15 +8,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-import msgspec
-
 from toolfold.config.settings import Settings
-from toolfold.definitions import BlobPart, TextPart, ToolResult
+from toolfold.definitions import ToolResult
 from toolfold.errors import AuditUnavailable, ToolfoldError
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import RunResult
 from toolfold.guards.guard import Call, Proceed
-from toolfold.guards.record import is_small
+from toolfold.guards.record import is_small, size_of
 from toolfold.telemetry import tokens
 from toolfold.telemetry.audit import AuditLog
 from toolfold.telemetry.audit_records import CallEnded, CallStarted, RunEnded, RunStarted
@@ -150,18 +148,6 @@ def _named(problem: BaseException) -> str:
     if isinstance(problem, ToolfoldError):
         return f"{problem.code}: {problem.message}"
     return "cancelled: " if isinstance(problem, asyncio.CancelledError) else f"internal: {type(problem).__name__}"
-
-
-def size_of(result: ToolResult) -> int:
-    """Characters or bytes of the data. Text that stands beside structured content repeats it."""
-    blobs = sum(len(part.data) for part in result.parts if isinstance(part, BlobPart))
-    texts = sum(len(part.text) for part in result.parts if isinstance(part, TextPart))
-    if not result.has_structured or texts:
-        return blobs + texts
-    if isinstance(result.structured, msgspec.Raw):
-        return blobs + len(memoryview(result.structured))
-    # What is large is raw, unless a guard has rewritten it: then only a part of it is looked at.
-    return blobs + (len(msgspec.json.encode(result.structured)) if is_small(result.structured) else 0)
 
 
 def shape(arguments: dict[str, Any]) -> dict[str, Any]:

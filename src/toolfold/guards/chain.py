@@ -73,8 +73,13 @@ class Chain:
     async def recorded(self, code: str, run: RunContext, work: Callable[[], Awaitable[RunResult]]) -> RunResult:
         """`work`, which is a whole run, in the audit log where there is one. A run is refused if it cannot be.
 
-        Where personal values are kept private, there are none in its result.
+        Where personal values are kept private, there are none in its result. Observers are told of it.
         """
+        if run.watch is not None:
+            return await run.watch.run(run, lambda: self._recorded(code, run, work))
+        return await self._recorded(code, run, work)
+
+    async def _recorded(self, code: str, run: RunContext, work: Callable[[], Awaitable[RunResult]]) -> RunResult:
         if self._privacy is None:
             return await self._audited(code, run, work)
         privacy = self._privacy

@@ -15,16 +15,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from toolfold.errors import InvalidRequest, LimitExceeded
-from toolfold.guards.events import Event, Question, Replied, Reply, protected_event
+from toolfold.guards.events import Event, Output, Question, Replied, Reply, protected_event
 
 if TYPE_CHECKING:
     from toolfold.config.settings import Settings
+    from toolfold.guards.watch import Watch
     from toolfold.privacy.privacy import RunPrivacy
 
 LOCAL_CALLER = "local"
 """The one caller of a stdio client, of the command line, and of a library that names no other."""
 LONGEST_PAUSE = 3600.0
 """Seconds for which one run's clock may stand still in total; after that it goes on whatever is being decided."""
+
+_INSTALLATION = 900.0
+"""Seconds that installing `sandbox.packages` may take before the first program."""
 
 Ask = Callable[[Question], Awaitable[Reply | Replied]]
 _log = logging.getLogger("toolfold")
@@ -145,6 +149,10 @@ class Caller:
     groups: frozenset[str] = frozenset()
     host: bool = False
     """Whether it is an application that may give context values for its users."""
+    owner: bool = False
+    """Whether it is the gateway's owner, who may see what all callers do."""
+    scraper: bool = False
+    """Whether it may read metrics, and nothing else."""
 
 
 @dataclass
@@ -176,6 +184,8 @@ class RunContext:
     privacy: RunPrivacy | None = field(default=None, compare=False, repr=False)
     """Where personal values are kept private: how."""
     notes: RunNotes = field(default_factory=RunNotes, compare=False, repr=False)
+    watch: Watch | None = field(default=None, compare=False, repr=False)
+    """How the fold's observers are told of it, where there are any."""
     code: str = field(default="", repr=False)
     """The program."""
     direct: bool = False
@@ -200,6 +210,18 @@ class RunContext:
         assert self.session is not None
         return self.session_of or (self.caller, self.session)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody wants to know what it prints while it runs."""
+        return self.on_event is not None or self.watch is not None
+
+    def printed(self, text: str) -> None:
+        """Tell who listens, and the observers, what the program has printed."""
+        if self.watch is not None:
+            self.watch.printed(text)
+        if self.on_event is not None:
+            self.emit(Output(text))
+
     def emit(self, event: Event) -> None:
         """Tell the listener, if there is one. A listener that fails does not fail the run."""
         if self.on_event is not None:
@@ -217,7 +239,11 @@ class RunContext:
         if self.asker is None:
             return Replied("no", "nobody to ask")
         with self.deadline.paused():
-            reply = await self.asker(question)
+            return await (self._asked(question) if self.watch is None else self.watch.ask(question, self._asked))
+
+    async def _asked(self, question: Question) -> Replied:
+        assert self.asker is not None
+        reply = await self.asker(question)
         return reply if isinstance(reply, Replied) else Replied(reply, "host application")
 
 
@@ -233,15 +259,15 @@ class RunOptions(TypedDict, total=False):
 
 
 def run_deadline(settings: Settings, timeout: float | None) -> Deadline:
-    """The clock of a program. By default it leaves time for what one call of a server may take, its start included; a
-    time that somebody has chosen always holds."""
+    """The clock of a program. By default it leaves time for what one call of a server may take, its start included, and
+    for installing `sandbox.packages`; a time that somebody has chosen always holds."""
     sandbox = settings.sandbox
     if timeout is not None:
         return Deadline(timeout)
     if "timeout" in sandbox.model_fields_set:
         return Deadline(sandbox.timeout)
-    longest = (each.start_timeout + each.call_timeout for each in settings.servers.values())
-    return Deadline(sandbox.timeout, waits=max(longest, default=0.0))
+    longest = max((each.start_timeout + each.call_timeout for each in settings.servers.values()), default=0.0)
+    return Deadline(sandbox.timeout, waits=longest + (_INSTALLATION if sandbox.packages else 0.0))
 
 
 def call_deadline(settings: Settings, server: str, timeout: float | None) -> Deadline:

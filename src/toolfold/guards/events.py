@@ -81,6 +81,11 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
         return self.text or f"{self.message} {self.hint}".strip()
 
 
+SWITCHED_OFF = RunError(
+    code="disabled", message="Programs are switched off here (`enabled = false` in the settings); search still works."
+)
+
+
 class Image(msgspec.Struct, frozen=True, kw_only=True):
     """An image that a program has shown to the model."""
 

@@ -6,7 +6,9 @@ import asyncio
 import time
 from typing import Any, cast
 
-from toolfold.definitions import ToolResult
+import msgspec
+
+from toolfold.definitions import BlobPart, TextPart, ToolResult
 from toolfold.errors import ToolfoldError
 from toolfold.guards.events import ToolCall
 from toolfold.guards.guard import Call, Proceed
@@ -31,23 +33,23 @@ class Record:
             # Where values must be looked for, those of a large call would hold up everything else.
             told = call.arguments if call.run.privacy is None or is_small(call.arguments) else None
             call.run.emit(ToolCall(id=call.id, kind=call.kind, server=call.server, tool=call.name, arguments=told))
+        watch = call.run.watch
+        seen = watch.call_started(call) if watch is not None else None
+        outcome: ToolResult | BaseException | None = None
         begun = time.perf_counter()
         error = ""
         try:
-            result = await proceed(call)
+            outcome = result = await proceed(call)
             if result.is_error:
                 error = "the tool reported an error"
             return result
-        except ToolfoldError as problem:
-            error = problem.message
-            raise
-        except asyncio.CancelledError:
-            error = CANCELLED if call.notes.sent else CANCELLED_BEFORE
-            raise
-        except Exception as problem:
-            error = type(problem).__name__
+        except BaseException as problem:
+            outcome = problem
+            error = _said(problem, call)
             raise
         finally:
+            if watch is not None and seen is not None and outcome is not None:
+                watch.call_ended(seen, call, outcome)
             record = ToolCall(
                 id=call.id,
                 kind=call.kind,
@@ -61,6 +63,12 @@ class Record:
             self.calls.append(record)
             if listened:
                 call.run.emit(record)
+
+
+def _said(problem: BaseException, call: Call) -> str:
+    if isinstance(problem, asyncio.CancelledError):
+        return CANCELLED if call.notes.sent else CANCELLED_BEFORE
+    return problem.message if isinstance(problem, ToolfoldError) else type(problem).__name__
 
 
 def is_small(arguments: Any) -> bool:
@@ -86,3 +94,25 @@ def is_small(arguments: Any) -> bool:
         if values > _KEPT_VALUES or chars > _KEPT_CHARS:
             return False
     return True
+
+
+def size_of(result: ToolResult) -> int:
+    """Characters or bytes of the data."""
+    return len(text_of(result)) + blobs_size(result)
+
+
+def blobs_size(result: ToolResult) -> int:
+    return sum(len(part.data) for part in result.parts if isinstance(part, BlobPart))
+
+
+def text_of(result: ToolResult) -> str | memoryview:
+    """What a model would read of it: the text, or the structured content, which text beside it repeats."""
+    texts = [part.text for part in result.parts if isinstance(part, TextPart)]
+    if texts and any(texts):
+        return texts[0] if len(texts) == 1 else "".join(texts)
+    if not result.has_structured:
+        return ""
+    if isinstance(result.structured, msgspec.Raw):
+        return memoryview(result.structured)
+    # What is large is raw, unless a guard has rewritten it: then only a part of it is looked at.
+    return msgspec.json.encode(result.structured).decode() if is_small(result.structured) else ""

@@ -18,9 +18,10 @@ from itertools import islice
 from toolfold.codegen.from_schema import Arguments, arguments
 from toolfold.codegen.names import INDEX, ApiNames
 from toolfold.definitions import ToolDefinition
-from toolfold.review import calls, source
+from toolfold.review import calls
 from toolfold.review.finding import Code, Finding
 from toolfold.review.program import CATCHES, CONDITION, Call, Import, Imported, Program, Scope, read
+from toolfold.sandbox.guest.toolfold_guest import source
 from toolfold.schema.large import uncollected
 from toolfold.schema.validation import Validators
 

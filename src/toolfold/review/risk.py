@@ -15,7 +15,7 @@ from typing import Literal
 from toolfold.catalog.effects import effects_of
 from toolfold.codegen.names import ApiNames
 from toolfold.definitions import ToolDefinition
-from toolfold.review import source
+from toolfold.sandbox.guest.toolfold_guest import source
 
 Level = Literal["low", "medium", "high"]
 LEVELS: tuple[Level, ...] = ("low", "medium", "high")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from toolfold.codegen.names import identifier
-from toolfold.review.source import parse
+from toolfold.codegen.names import ApiNames
+from toolfold.sandbox.guest.toolfold_guest.source import parse
 
 _BY_NAME = frozenset({"call_mcp_tool", "call_tool", "read_resource", "get_prompt"})
 
 
-def named_servers(code: str, servers: Iterable[str]) -> list[str]:
+def named_servers(code: str, servers: Iterable[str], names: ApiNames) -> list[str]:
     """Those of `servers` that the program names. What is only a word in a text or a comment names none."""
     candidates = list(servers)
     if not candidates:
@@ -22,14 +22,14 @@ def named_servers(code: str, servers: Iterable[str]) -> list[str]:
         return []  # it will not run
     modules = set(_modules(tree))
     written = set(_written(tree))
-    return [server for server in candidates if _is_named(server, modules, written)]
+    return [server for server in candidates if _is_named(server, names.coming(server), modules, written)]
 
 
-def _is_named(server: str, modules: set[str], written: set[str]) -> bool:
-    words = {server, identifier(server, "server")}
+def _is_named(server: str, module: str, modules: set[str], written: set[str]) -> bool:
+    words = {server, module}
     starts = tuple(f"{word}{sign}" for word in words for sign in (".", "/", "__"))
     full = tuple(f"mcp__{word}__" for word in words)
-    return bool(words & modules) or any(text in words or text.startswith((*starts, *full)) for text in written)
+    return module in modules or any(text in words or text.startswith((*starts, *full)) for text in written)
 
 
 def _modules(tree: ast.Module) -> Iterator[str]:

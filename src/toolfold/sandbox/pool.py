@@ -9,13 +9,14 @@ import time
 from collections import deque
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol, cast
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable, ToolfoldError
-from toolfold.sandbox.protocol import Backend, Cell, SeparatesOwners, SessionHome
+from toolfold.sandbox.processes import cpu_of
+from toolfold.sandbox.protocol import Backend, Cell, SeparatesOwners, SessionHome, Supervised
 from toolfold.sandbox.sandbox import Sandbox
 
 _GRACE = 0.03
@@ -50,6 +51,14 @@ class PoolStatistics:
     lost: int = 0
     """Sandboxes that ended while they waited, and were replaced."""
     failed: int = 0
+    started: int = 0
+    cpu: float = 0.0
+    """Processor seconds that its sandboxes have used, as far as that was seen."""
+
+    def __add__(self, other: PoolStatistics) -> PoolStatistics:
+        sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        sums["longest_wait"] = max(self.longest_wait, other.longest_wait)
+        return PoolStatistics(**sums)
 
 
 class Pool:
@@ -81,6 +90,8 @@ class Pool:
         self._refill: asyncio.TimerHandle | None = None
         self._owned: set[Sandbox] = set()
         """Every sandbox that was started and has not ended: waiting, or in use."""
+        self._cpu: dict[Sandbox, float] = {}
+        """What each of them had used when it was last seen."""
         # A home of 60,000 files takes a while to remove; nothing else may wait for that.
         self._removals = ThreadPoolExecutor(1, "remove")
         self._open = False
@@ -120,6 +131,16 @@ class Pool:
     def waiting_sandboxes(self) -> tuple[Sandbox, ...]:
         """Those that have not been taken yet, for benchmarks and tests."""
         return tuple(self._warm)
+
+    def pids(self) -> dict[Sandbox, list[int]]:
+        """The processes of every sandbox, where they can be seen."""
+        return {sandbox: _pids(sandbox) for sandbox in self._owned}
+
+    def saw(self, sandbox: Sandbox, cpu: float) -> None:
+        """Count the processor seconds that a sandbox has used so far."""
+        before = self._cpu.get(sandbox, 0.0)
+        self.statistics.cpu += max(0.0, cpu - before)
+        self._cpu[sandbox] = max(cpu, before)
 
     async def take(self) -> Sandbox:
         """A sandbox that has never been used, with an empty home of its own."""
@@ -186,6 +207,8 @@ class Pool:
         if self._open:
             # Taking down namespaces keeps both the kernel and us busy: the run's answer leaves first.
             await asyncio.sleep(_GRACE)
+            self.saw(sandbox, cpu_of(_pids(sandbox)))
+        self._cpu.pop(sandbox, None)
         await sandbox.close()
         if not keep_home:
             await self._remove(sandbox.home)
@@ -265,6 +288,7 @@ class Pool:
         async with self._starts:
             sandbox = await Sandbox.start(self._begin(home), home, self._settings, empty=empty)
         self._owned.add(sandbox)
+        self.statistics.started += 1
         self._count()
         return sandbox
 
@@ -312,6 +336,10 @@ class Pool:
         self.statistics.warm = len(self._warm)
         self.statistics.starting = len(self._starting)
         self.statistics.waiting = len(self._line)
+
+
+def _pids(sandbox: Sandbox) -> list[int]:
+    return sandbox.cell.pids() if sandbox.alive and isinstance(sandbox.cell, Supervised) else []
 
 
 def shutting_down() -> SandboxUnavailable:

@@ -6,7 +6,8 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
-from toolfold.sandbox.pool import Pool, shutting_down
+from toolfold.sandbox.pool import Pool, PoolStatistics, shutting_down
+from toolfold.sandbox.processes import Use, used_by
 
 _MOST_POOLS = 16
 """Callers whose sandboxes are kept ready; that of the one who was idle for longest is closed first."""
@@ -20,6 +21,8 @@ class Pools:
         self._pools: OrderedDict[str, Pool] = OrderedDict()
         self._lock = asyncio.Lock()
         self._open = True
+        self._closed = PoolStatistics()
+        """The sums of pools that were closed."""
 
     async def __aenter__(self) -> Pools:
         return self
@@ -29,6 +32,20 @@ class Pools:
         async with self._lock:
             pools, self._pools = self._pools, OrderedDict()
         await asyncio.gather(*(pool.__aexit__(*exc) for pool in pools.values()))
+
+    @property
+    def statistics(self) -> PoolStatistics:
+        """Those of all pools together, and of those that were closed."""
+        return sum((pool.statistics for pool in self._pools.values()), self._closed)
+
+    async def use(self) -> Use:
+        """What all sandboxes use now. Its processor time is that of those that have ended as well."""
+        pids = [(pool, sandbox, pids) for pool in self._pools.values() for sandbox, pids in pool.pids().items()]
+        uses = await asyncio.to_thread(lambda: [used_by(each) for *_, each in pids])
+        for (pool, sandbox, _), use in zip(pids, uses, strict=True):
+            pool.saw(sandbox, use.cpu)
+        memory, processes = sum(use.memory for use in uses), sum(use.processes for use in uses)
+        return Use(memory, self.statistics.cpu, processes)
 
     async def of(self, owner: str) -> Pool:
         """The owner's pool, opened when it is first asked for."""
@@ -49,4 +66,6 @@ class Pools:
             idle = next((owner for owner, pool in self._pools.items() if pool.is_idle), None)
             if idle is None:
                 return
-            await self._pools.pop(idle).__aexit__(None, None, None)
+            pool = self._pools.pop(idle)
+            await pool.__aexit__(None, None, None)
+            self._closed += pool.statistics

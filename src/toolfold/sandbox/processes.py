@@ -53,11 +53,22 @@ def no_core() -> Generator[None]:
 
 @dataclass(frozen=True)
 class Use:
-    memory: int
+    memory: int = 0
     """Bytes: of every process, pages shared between them counted once, of the temporary folders, and in sockets."""
-    cpu: float
+    cpu: float = 0.0
     """Processor seconds, those of processes that ended included."""
-    processes: int
+    processes: int = 0
+
+
+def used_by(pids: list[int]) -> Use:
+    """What these processes use now; of those that have ended, nothing. About a millisecond for each."""
+    return Use(sum(map(_proportional, pids)), cpu_of(pids), len(pids))
+
+
+def cpu_of(pids: list[int]) -> float:
+    """Processor seconds, those of their own children that ended included. Programs run for milliseconds, so they are
+    counted finer than limits need them."""
+    return sum(max(_cpu(pid), sum(map(_run_time, _threads(pid)))) for pid in pids)
 
 
 class Processes:
@@ -268,6 +279,20 @@ def _cpu(pid: int) -> float:
         fields = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         return sum(map(int, fields[11:15])) / _TICKS
     except (OSError, ValueError):
+        return 0.0
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return [f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _run_time(thread: str) -> float:
+    try:
+        return int(read_small(f"{thread}/schedstat").split()[0]) / 1e9
+    except (OSError, ValueError, IndexError):
         return 0.0
 
 

@@ -97,6 +97,17 @@ class SeparatesOwners(Protocol):
 
 
 @runtime_checkable
+class HasZygotes(Protocol):
+    """A backend whose cells are cloned."""
+
+    zygotes_started: int
+
+    def zygotes(self) -> list[int]:
+        """Those that live, as processes."""
+        ...
+
+
+@runtime_checkable
 class Closable(Protocol):
     """A backend that keeps something between cells. It may be used again after it was closed."""
 

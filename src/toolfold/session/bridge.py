@@ -85,9 +85,10 @@ class Bridge:
         output: OutputRecorder | None = None,
         images: Images | None = None,
         kept: KeptValues | None = None,
+        send: guard.Proceed | None = None,
     ) -> None:
         """`output` and `images` are for what a program prints and shows; a call without a program has none. `kept` is
-        what the run's session keeps, where it has one."""
+        what the run's session keeps, where it has one. `send` sends calls to their servers in a way of its own."""
         self._world = world
         self._run = run
         self._record = Record()
@@ -96,6 +97,7 @@ class Bridge:
         self.costs = Costs(world.neighbours, who, comes_back=run.session is not None)
         self._proceed = world.chain.for_run(self._upstream, self._record, self.replies)
         self._scope = world.chain.scope(run.caller)
+        self._send = send or self._send_plainly
         self._output = output
         self._numbers = itertools.count(1)
         self._thinking = asyncio.Lock()
@@ -255,7 +257,7 @@ class Bridge:
             call.notes.sent = True
             return await self._send(call)
 
-    async def _send(self, call: guard.Call) -> ToolResult:
+    async def _send_plainly(self, call: guard.Call) -> ToolResult:
         fleet = self._world.fleet
         person = self._world.chain.person(call)
         match call.kind:

@@ -15,6 +15,7 @@ import msgspec
 from toolfold.definitions import TextPart, ToolDefinition, ToolResult
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import CallKind, RunResult
+from toolfold.guards.guard import Proceed
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.session.bridge import Bridge, World
 from toolfold.session.homes import SessionHomes
@@ -43,14 +44,21 @@ class DirectCalls:
         self._home_of = home_of
 
     async def recorded(
-        self, target: str, run: RunContext, kind: CallKind, server: str, name: str, arguments: dict[str, Any]
+        self,
+        target: str,
+        run: RunContext,
+        kind: CallKind,
+        server: str,
+        name: str,
+        arguments: dict[str, Any],
+        send: Proceed | None = None,
     ) -> ToolResult:
-        """The result of a call that is a run of its own for the records."""
+        """The result of a call that is a run of its own for the records. `send` sends it in a way of its own."""
         results: list[ToolResult] = []
 
         async def work() -> RunResult:
             async with run.deadline.enforced(f"{target} did not end within {run.deadline.seconds:g} s."):
-                result, record = await self._call(run, kind, server, name, arguments)
+                result, record = await self._call(run, kind, server, name, arguments, send)
             results.append(result)
             return record
 
@@ -58,7 +66,13 @@ class DirectCalls:
         return results[0]
 
     async def _call(
-        self, run: RunContext, kind: CallKind, server: str, name: str, arguments: dict[str, Any]
+        self,
+        run: RunContext,
+        kind: CallKind,
+        server: str,
+        name: str,
+        arguments: dict[str, Any],
+        send: Proceed | None,
     ) -> tuple[ToolResult, RunResult]:
         """The result, and the run that it was as the records have it."""
         tool: ToolDefinition | None = None
@@ -66,7 +80,7 @@ class DirectCalls:
             scope = self._world.chain.scope(run.caller)
             catalog = self._world.catalog
             tool = catalog.catalog.tool(server, name) or await catalog.find(f"{server}.{name}", scope)
-        bridge = Bridge(self._world, run)
+        bridge = Bridge(self._world, run, send=send)
         try:
             result = _decoded(await bridge.call(kind, server, name, arguments, tool))
         finally:

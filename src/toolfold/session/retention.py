@@ -4,6 +4,7 @@
     sessions/<id>/workspace/outputs/    `retention.outputs` and `outputs_size`
     sessions/<id>/transcript.jsonl      `retention.outputs`
     logs/                               `retention.logs` and `logs_size`
+    ledger/                             `retention.ledger`
 
 One of all gateways on a data folder looks through it about once an hour, in a thread of its own. What is in use stays:
 sessions are held by a lock on their folder, logs by one on the file, and programs can reach neither.
@@ -32,6 +33,7 @@ from toolfold.sandbox.quota import measured
 from toolfold.session.homes import SessionHomes, SessionState, homes_in, state_of
 from toolfold.session.output import OUTPUT_NAME, OUTPUTS
 from toolfold.session.transcript import entries, forget
+from toolfold.telemetry.ledger_files import LedgerFiles
 
 _PERIOD = 3600.0
 _MOST_OUTPUTS = 100_000
@@ -110,6 +112,9 @@ class Retention:
     def sweep(self) -> None:
         """Remove what has expired."""
         self._homes.remove_left()
+        if self._settings.ledger is not None:
+            oldest = time.gmtime(time.time() - self._settings.ledger)
+            LedgerFiles(self._data_dir).drop_before(time.strftime("%Y-%m-%d", oldest))
         self._sweep_logs()
         self._sweep_sessions()
 

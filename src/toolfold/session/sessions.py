@@ -23,7 +23,7 @@ import msgspec
 from toolfold.config.settings import Settings
 from toolfold.errors import LimitExceeded, SandboxDied, SandboxUnavailable
 from toolfold.guards.context import LOCAL_CALLER, RunContext
-from toolfold.guards.events import Output, RunError, RunResult
+from toolfold.guards.events import RunError, RunResult
 from toolfold.sandbox.frames import Done
 from toolfold.sandbox.pool import Pool
 from toolfold.sandbox.pools import Pools
@@ -85,7 +85,8 @@ class Sessions:
         self._admission = asyncio.Lock()
         self._run_ended = asyncio.Event()
         self._fresh_slots = asyncio.Semaphore(settings.run_limit)
-        self._fresh_waiting = 0
+        self.queued = 0
+        """Runs without a session that wait for others to end."""
         self._numbers = itertools.count(1)
         self._run_tag = secrets.token_hex(3)
         self._janitor: asyncio.Task[None] | None = None
@@ -184,18 +185,18 @@ class Sessions:
     async def _fresh_slot(self, run: RunContext) -> AsyncGenerator[None]:
         """One of the runs that may be under way at once; the others wait in line, of which the length is bounded."""
         limit = self._settings.run_limit
-        if self._fresh_slots.locked() and self._fresh_waiting >= self._settings.run_queue:
+        if self._fresh_slots.locked() and self.queued >= self._settings.run_queue:
             raise LimitExceeded(
-                f"{limit} runs are under way and {self._fresh_waiting} wait already; nothing was run.",
+                f"{limit} runs are under way and {self.queued} wait already; nothing was run.",
                 limit="run_queue",
                 hint="Try again shortly, or raise `run_limit` or `run_queue` in the settings.",
             )
-        self._fresh_waiting += 1
+        self.queued += 1
         try:
             async with run.deadline.enforced(_not_started(run, f"{limit} other runs were under way")):
                 await self._fresh_slots.acquire()
         finally:
-            self._fresh_waiting -= 1
+            self.queued -= 1
         try:
             yield
         finally:
@@ -280,7 +281,7 @@ class Sessions:
     async def _admit(self, session: _Session) -> Sandbox:
         """A sandbox in the session's own home, within the number that may live at once."""
         async with self._admission:
-            while self._live(but=session) >= self._settings.session_limit:
+            while self.live(but=session) >= self._settings.session_limit:
                 self._run_ended.clear()
                 idle = [other for other in self._sessions.values() if other.sandbox and not other.runs]
                 if idle:
@@ -295,7 +296,8 @@ class Sessions:
                     self._homes.release(session.home)
                 raise
 
-    def _live(self, but: _Session) -> int:
+    def live(self, but: _Session | None = None) -> int:
+        """How many have a sandbox."""
         return sum(other.sandbox is not None for other in self._sessions.values() if other is not but)
 
     async def _open(self, session: _Session) -> Sandbox:
@@ -341,14 +343,11 @@ class Sessions:
     ) -> tuple[RunResult, Done | None]:
         name = f"{self._run_tag}-{next(self._numbers)}.txt"
 
-        def on_text(text: str) -> None:
-            run.emit(Output(text))
-
         output = OutputRecorder(
             workspace,
             name,
             self._settings.output_chars,
-            on_text if run.on_event else None,
+            run.printed if run.is_heard else None,
             run.privacy.stream() if run.privacy is not None else None,
         )
         images = Images(self._settings.sandbox.images, images_refused(self._settings))

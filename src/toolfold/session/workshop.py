@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from toolfold.catalog.live import LiveCatalog
-from toolfold.codegen.names import identifier
 from toolfold.guards.chain import Chain
 from toolfold.guards.context import Deadline, RunContext
 from toolfold.guards.events import RunError, RunResult
@@ -14,20 +13,20 @@ from toolfold.schema.validation import Validators
 
 if TYPE_CHECKING:
     from toolfold.review.risk import Risk
-    from toolfold.session.sessions import Sessions
+    from toolfold.session.start import Started
 
 
 class Workshop:
     """Implements `skills.Workshop`, with what one fold knows."""
 
     def __init__(
-        self, live: LiveCatalog, chain: Chain, validators: Validators, sessions: Callable[[], Awaitable[Sessions]]
+        self, live: LiveCatalog, chain: Chain, validators: Validators, started: Callable[[], Awaitable[Started]]
     ) -> None:
         self._live = live
         self._catalog = live.catalog
         self._chain = chain
         self._validators = validators
-        self._sessions = sessions
+        self._started = started
 
     async def refusal(self, code: str, run: RunContext, *, check: bool = True) -> RunError | None:
         """Why a program is not run, as far as reading it tells; None if it may be."""
@@ -39,7 +38,7 @@ class Workshop:
         """Run a program of the same caller beside `run`, with read-only tools alone."""
         privacy = await self._chain.privacy_of(run.caller, None)
         inner = RunContext(run.caller, None, Deadline(seconds), privacy=privacy, code=code, read_only=True)
-        sessions = await self._sessions()
+        sessions = (await self._started()).sessions
         return await self._chain.recorded(code, inner, lambda: sessions.run_beside(code, inner))
 
     def taken(self, name: str, caller: str) -> str:
@@ -61,7 +60,7 @@ class Workshop:
         # A server that is not listed yet has no module: say so, and why.
         states = self._live.roster.states()
         missing = {server: states[server].text for server in self._catalog.missing if server in states}
-        absent = {identifier(name, "server"): text.removeprefix(f"{name}: ") for name, text in missing.items()}
+        absent = {self._catalog.names.coming(name): text.removeprefix(f"{name}: ") for name, text in missing.items()}
         findings = review(code, names, self._catalog.shown_tool, self._validators, denied, absent)
         if not findings:
             return None

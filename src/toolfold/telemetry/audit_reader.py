@@ -26,6 +26,12 @@ from toolfold.telemetry.audit_records import (
     decode,
 )
 
+_HIGHEST = 2**63 - 1
+_LOOKED_AT = 50_000
+"""Records that one page looks at."""
+_ENDS_WITHIN = 10_000
+"""Records within which the end of a run or call is looked for, where a page goes on in the middle of the log."""
+
 
 class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One run, from its one or two records. `ok` is None while it is under way, or when it was cut off."""
@@ -105,6 +111,13 @@ class Stored(NamedTuple):
     hash: bytes
 
 
+class Page(NamedTuple):
+    """Some of the history, each with the number of its first record, the newest first. `next` goes on where it ends."""
+
+    items: list[tuple[int, Run | Call | ToolNoted]]
+    next: int | None
+
+
 @dataclass
 class Statistics:
     runs: int = 0
@@ -144,39 +157,76 @@ class AuditReader:
     def head(self) -> Head:
         return newest(self._connection)
 
-    def rows(self, *, newest_first: bool = False) -> Iterator[Stored]:
+    def rows(self, *, newest_first: bool = False, below: int | None = None) -> Iterator[Stored]:
         order = "DESC" if newest_first else "ASC"
-        rows: Iterable[Any] = self._connection.execute(f"SELECT seq, body, hash FROM records ORDER BY seq {order}")  # noqa: S608 - one of two words
+        query = f"SELECT seq, body, hash FROM records WHERE seq < ? ORDER BY seq {order}"  # noqa: S608 - one of two words
+        rows: Iterable[Any] = self._connection.execute(query, [_HIGHEST if below is None else min(below, _HIGHEST)])
         return (Stored(seq, _blob(body), _blob(value)) for seq, body, value in rows)
 
-    def records(self, *, newest_first: bool = False) -> Iterator[tuple[int, Record]]:
-        """Every record that can be read, with its number; `verify` finds the others."""
-        for row in self.rows(newest_first=newest_first):
+    def records(self, *, newest_first: bool = False, below: int | None = None) -> Iterator[tuple[int, Record]]:
+        """Every record that can be read, with its number; `verify` finds the others. `below`: of smaller numbers."""
+        for row in self.rows(newest_first=newest_first, below=below):
             with contextlib.suppress(msgspec.MsgspecError, TypeError):
                 yield row.seq, decode(row.body)
 
     def history(self, wanted: Filter) -> Iterator[Run | Call | ToolNoted]:
         """The runs, calls and changes of tools that are asked for, the newest first."""
-        ends: dict[str, RunEnded | CallEnded] = {}
-        for _, record in self.records(newest_first=True):
-            match record:
-                case RunEnded():
-                    ends[record.run] = record
-                case CallEnded():
-                    ends[record.call] = record
-                case RunStarted():
-                    item = _run(record, ends.pop(record.run, None))
-                    if wanted.takes(item):
-                        yield item
-                case CallStarted():
-                    item = _call(record, ends.pop(record.call, None))
-                    if wanted.takes(item):
-                        yield item
-                case ToolNoted():
-                    if wanted.takes(record):
-                        yield record
-                case _:
-                    pass
+        return (item for _, item in self._history(wanted, None) if item is not None)
+
+    def page(
+        self,
+        wanted: Filter,
+        limit: int,
+        before: int | None = None,
+        kinds: tuple[type[Run | Call | ToolNoted], ...] = (Run, Call, ToolNoted),
+    ) -> Page:
+        """The same of some `kinds`, page by page: `before` is the `next` of the page before.
+
+        It looks at a bounded number of records, so a page may be short. What ended very many records after it began may
+        look as if it had not.
+        """
+        start = before
+        if wanted.until != float("inf"):
+            latest = self._after(wanted.until)
+            start = latest if start is None else min(start, latest)
+        items: list[tuple[int, Run | Call | ToolNoted]] = []
+        for looked, (seq, item) in enumerate(self._history(wanted, start)):
+            if item is not None and isinstance(item, kinds):
+                items.append((seq, item))
+            if len(items) == limit or looked == _LOOKED_AT:
+                return Page(items, seq)
+        return Page(items, None)
+
+    def _after(self, time: float) -> int:
+        """The number of the first record that is later, by bisection: times grow with numbers."""
+        span = "SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) + 1 FROM records"
+        low, high = self._connection.execute(span).fetchone()
+        while low < high:
+            middle = (low + high) // 2
+            found = next(self._from(middle), None)
+            if found is None or found[1].time > time:
+                high = middle
+            else:
+                low = found[0] + 1
+        return low
+
+    def _from(self, seq: int) -> Iterator[tuple[int, Record]]:
+        return _decoded(self._connection.execute("SELECT seq, body FROM records WHERE seq >= ? ORDER BY seq", [seq]))
+
+    def run(self, run: str) -> tuple[Run, list[Call]] | None:
+        """One run with its calls, the first one first; of very many, some."""
+        query = "SELECT seq, body FROM records WHERE instr(body, ?) > 0 ORDER BY seq DESC LIMIT ?"
+        rows = self._connection.execute(query, [run.encode("utf-8", "replace"), _LOOKED_AT])
+        found = [item for _, item in _assembled(_decoded(rows)) if isinstance(item, Run | Call) and item.run == run]
+        calls = [item for item in reversed(found) if isinstance(item, Call)]
+        return next(((item, calls) for item in found if isinstance(item, Run)), None)
+
+    def _history(self, wanted: Filter, start: int | None) -> Iterator[tuple[int, Run | Call | ToolNoted | None]]:
+        """What began with a record below `start`, with its number, the newest first; None for what is not wanted."""
+        records = self.records(newest_first=True, below=None if start is None else start + _ENDS_WITHIN)
+        for seq, item in _assembled(records):
+            if start is None or seq < start:
+                yield seq, item if item is not None and wanted.takes(item) else None
 
     def statistics(self, wanted: Filter) -> Statistics:
         found = Statistics()
@@ -202,6 +252,33 @@ class AuditReader:
 def _blob(value: Any) -> bytes:
     """A cell as bytes, whatever was put there."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+
+def _decoded(rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
+    for seq, body in rows:
+        with contextlib.suppress(msgspec.MsgspecError, TypeError):
+            yield seq, decode(_blob(body))
+
+
+def _assembled(records: Iterator[tuple[int, Record]]) -> Iterator[tuple[int, Run | Call | ToolNoted | None]]:
+    """What records tell of, which come the newest first: an item with its first record, None with the others."""
+    ends: dict[str, RunEnded | CallEnded] = {}
+    for seq, record in records:
+        match record:
+            case RunEnded():
+                ends[record.run] = record
+                yield seq, None
+            case CallEnded():
+                ends[record.call] = record
+                yield seq, None
+            case RunStarted():
+                yield seq, _run(record, ends.pop(record.run, None))
+            case CallStarted():
+                yield seq, _call(record, ends.pop(record.call, None))
+            case ToolNoted():
+                yield seq, record
+            case _:
+                yield seq, None
 
 
 def _run(begun: RunStarted, ended: RunEnded | CallEnded | None) -> Run:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from toolfold.telemetry.tokens import measure
+from toolfold.telemetry.tokens import tokens_of
 
 Definition = tuple[str, str, dict[str, Any]]
 """Name, description and input schema: what a model reads of a tool."""
@@ -28,6 +28,8 @@ class Savings:
     """Toolfold's two tools and its instructions."""
     search: int
     """One search with its answer, on average over questions about these very tools."""
+    tokenizer: str = ""
+    """The setting by which they were counted; empty for o200k."""
 
     @property
     def tools(self) -> int:
@@ -52,8 +54,15 @@ class Savings:
         return round(self.crossover * self.tools / self.direct) if self.direct else 0
 
 
-def definition_tokens(tools: Iterable[Definition], instructions: str = "") -> int:
-    """What tools cost a model that has them in its context."""
+def definition_tokens(
+    tools: Iterable[Definition], instructions: str = "", count: Callable[[str], int] = tokens_of
+) -> int:
+    """What tools cost a model that has them in its context; `count` is for another tokenizer than o200k."""
+    return sum(map(count, definition_texts(tools, instructions)))
+
+
+def definition_texts(tools: Iterable[Definition], *instructions: str) -> list[str]:
+    """What a model reads of tools, each by itself, and the instructions of their servers."""
     texts = [
         json.dumps(
             {"name": name, "description": description, "input_schema": schema},
@@ -62,7 +71,7 @@ def definition_tokens(tools: Iterable[Definition], instructions: str = "") -> in
         )
         for name, description, schema in tools
     ]
-    return sum(measure(text).tokens for text in [*texts, instructions])
+    return [*texts, *filter(None, instructions)]
 
 
 def price(tokens: int, per_million: float, requests: int = 1000) -> float:

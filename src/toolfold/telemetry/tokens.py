@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -45,6 +46,11 @@ def measure(text: str) -> TokenCount:
     return TokenCount(count(text), True) if is_exact() else TokenCount(estimate(text), False)
 
 
+def tokens_of(text: str) -> int:
+    """The number that `measure` gives."""
+    return measure(text).tokens
+
+
 def is_exact() -> bool:
     """Whether the `tokens` extra is installed."""
     return _encoder() is not None
@@ -58,3 +64,18 @@ def _encoder() -> Any:
     except ImportError:
         return None
     return openai.o200k_base()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def load_tokenizer(name: str) -> Callable[[str], int]:
+    """The function that `package.module:function` names; ConfigError where there is none."""
+    import importlib
+
+    module, _, function = name.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), function)
+    except Exception as error:
+        raise ConfigError(
+            f"The tokenizer {name!r} cannot be loaded: {type(error).__name__}: {error}",
+            hint="`tokenizer` names a function that takes a text and returns a number: package.module:function.",
+        ) from None
+    return found

@@ -95,6 +95,8 @@ class Connection:
         self.over = False
         self.closing = False
         self.on_close: Callable[[], None] = lambda: None
+        self.on_updated: Callable[[str], None] = lambda uri: None
+        """Called with the URI of a resource that the server says has changed."""
         self.stale = False
         self._dispatcher = dispatcher
         self._remote = config.transport != "stdio"
@@ -307,6 +309,7 @@ class Connection:
             encode_header_value,
             mcp_param_headers,
         )
+        from opentelemetry.propagate import inject
 
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}
         if self.modern:
@@ -315,6 +318,7 @@ class Connection:
                 headers[MCP_NAME_HEADER] = encode_header_value(name)
             if (mirrored := self._parameter_headers.get(name)) and method == "tools/call":
                 headers |= mcp_param_headers(mirrored, cast("dict[str, Any]", params["arguments"]))
+        inject(headers)  # `traceparent`, where a span is current; the SDK puts its own into `_meta`
         return headers
 
     async def explain(self, error: MCPError, what: str, effect: str = "") -> UpstreamError:
@@ -371,6 +375,12 @@ class Connection:
         if claims is not None and claims.logging is not None:
             meta[LOG_LEVEL_META_KEY] = "info"
         return meta
+
+    @property
+    def offers_updates(self) -> bool:
+        """Whether its resources can be subscribed to."""
+        claims = self.session.server_capabilities
+        return claims is not None and claims.resources is not None and claims.resources.subscribe is True
 
     @property
     def closed(self) -> bool:

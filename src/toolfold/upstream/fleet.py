@@ -22,11 +22,12 @@ from toolfold.upstream.connection import NOT_SENT, Connection, Transport
 from toolfold.upstream.health import Health
 from toolfold.upstream.processes.supervisor import Supervisor
 from toolfold.upstream.remote import open_remote
-from toolfold.upstream.results import InvalidResponseError, prompt_messages, resource_parts
+from toolfold.upstream.results import InvalidResponseError, completion, prompt_messages, resource_parts
 from toolfold.upstream.server import UpstreamServer
 from toolfold.upstream.serverlog import ServerLog
 from toolfold.upstream.starts import StartQueue
 from toolfold.upstream.stdio import MESSAGE_LIMIT, open_stdio
+from toolfold.upstream.subscriptions import OnUpdate
 
 CLOSE_TIMEOUT = 8.0
 
@@ -226,6 +227,31 @@ class Fleet:
                 return prompt_messages(raw)
             except InvalidResponseError as error:
                 raise UpstreamError(server, f"sent an invalid response for prompt `{name}`: {error}.") from None
+
+    async def complete(
+        self, server: str, ref: dict[str, Any], argument: str, value: str, known: dict[str, str]
+    ) -> dict[str, Any]:
+        """What an argument of a prompt or a template may become, as `{"values": […]}`; nothing from servers without."""
+        upstream = self._upstream(server)
+        with upstream.redacted():
+            connection = await upstream.connected()
+            claims = connection.session.server_capabilities
+            if claims is None or claims.completions is None:
+                return {"values": []}
+            params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+            if known:
+                params["context"] = {"arguments": known}
+            raw = await connection.request("completion/complete", params, f"completion of `{argument}`", name="")
+            try:
+                return completion(raw)
+            except InvalidResponseError as error:
+                raise UpstreamError(server, f"sent an invalid response for a completion: {error}.") from None
+
+    async def subscribe(self, server: str, uri: str, on_update: OnUpdate) -> Callable[[], None]:
+        """Have `on_update` called when the server says that a resource has changed, until the returned function is."""
+        upstream = self._upstream(server)
+        with upstream.redacted():
+            return await upstream.subscriptions.add(uri, on_update)
 
     def health(self) -> list[Health]:
         return [upstream.health() for upstream in self._upstreams.values()]

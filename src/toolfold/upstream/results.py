@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from toolfold.definitions import BlobPart, LinkPart, Part, TextPart, ToolResult
 
+COMPLETIONS = 100
+
 
 class InvalidResponseError(Exception):
     """The response does not have the shape that the protocol defines."""
@@ -91,4 +93,19 @@ def prompt_messages(raw: dict[str, Any]) -> list[dict[str, Any]]:
         if message is None or not isinstance(message.get("role"), str):
             raise InvalidResponseError("`messages` holds something that is no message")
         read.append({"role": message["role"], "content": message.get("content")})
+    return read
+
+
+def completion(raw: dict[str, Any]) -> dict[str, Any]:
+    """The answer to `completion/complete`, with as many values as the protocol allows."""
+    found = _mapping(raw.get("completion"))
+    values = found.get("values") if found is not None else None
+    if found is None or not isinstance(values, list):
+        raise InvalidResponseError("`completion` has no list of values")
+    texts = [each for each in cast("list[Any]", values) if isinstance(each, str)]
+    read: dict[str, Any] = {"values": texts[:COMPLETIONS]}
+    if isinstance(total := found.get("total"), int):
+        read["total"] = total
+    if len(texts) > COMPLETIONS or found.get("hasMore") is True:
+        read["hasMore"] = True
     return read

@@ -32,6 +32,7 @@ from toolfold.upstream.remote import RefusedError, needs_authorization
 from toolfold.upstream.serverlog import DOCTOR, ServerLog
 from toolfold.upstream.starts import StartQueue, Turn
 from toolfold.upstream.stdio import CannotStartError
+from toolfold.upstream.subscriptions import Subscriptions
 
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 60.0
@@ -60,6 +61,7 @@ class UpstreamServer:
         self.config = config
         self.connection: Connection | None = None
         self.authorization = authorization
+        self.subscriptions = Subscriptions(server, self.connected)
         self._log = log
         self._opener = opener
         self._starts = starts
@@ -158,6 +160,7 @@ class UpstreamServer:
 
     async def _run_connection(self, era: Era, deadline: float, opened: asyncio.Future[Connection]) -> None:
         """One connection, from its start to its end."""
+        from toolfold.telemetry.spans import leave_trace
         from toolfold.upstream.session import PendingConnection
 
         loop = asyncio.get_running_loop()
@@ -179,6 +182,7 @@ class UpstreamServer:
                         return
                     self._ready(connection)
                     opened.set_result(connection)
+                    leave_trace()
                     await self._watch(connection)
                     self._on_end(connection, "was closed" if connection.closing else transport.reason())
                     limit.reschedule(loop.time() + CLOSE_TIMEOUT)
@@ -307,6 +311,7 @@ class UpstreamServer:
     def stop(self) -> list[asyncio.Task[None]]:
         """Begin to close, and return the tasks to wait for."""
         self._closed = True
+        self.subscriptions.close()
         if self._opening is not None:
             self._opening.cancel()
         if self.connection is not None:

@@ -28,6 +28,7 @@ from mcp_types import (
     ProgressNotification,
     PromptListChangedNotification,
     ResourceListChangedNotification,
+    ResourceUpdatedNotification,
     Root,
     ToolListChangedNotification,
 )
@@ -108,6 +109,8 @@ class PendingConnection:
             return
         if isinstance(message, _CHANGES):
             self._connection.mark_stale()
+        elif isinstance(message, ResourceUpdatedNotification):
+            self._connection.on_updated(str(message.params.uri))
         elif isinstance(message, ProgressNotification):
             told = message.params
             self._connection.task_progress(told.progress_token, told.progress, told.total, told.message)

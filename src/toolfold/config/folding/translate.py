@@ -56,6 +56,8 @@ def to_ours(entry: RawEntry, reading: Reading, host: Host) -> dict[str, Any]:
     limits = [key for key in LIMITING if fields.get(key)]
     if limits:
         raise NotTheSameError(f"its `{limits[0]}` limits what the client offers, and Toolfold would offer all of it")
+    if foreign := _foreign_sign_in(fields):
+        raise NotTheSameError(foreign)
     read = _read(entry, reading, host, _EverySet())
     if not isinstance(read, ServerConfig):
         unusable = "Toolfold cannot use it as it is written; `toolfold doctor` says why"
@@ -68,6 +70,18 @@ def to_ours(entry: RawEntry, reading: Reading, host: Host) -> dict[str, Any]:
         if there != _read(moved, Reading(), host, env):
             raise NotTheSameError("it cannot be written in Toolfold's own words")
     return ours
+
+
+def _foreign_sign_in(fields: Mapping[str, Any]) -> str:
+    """How a server knows its client in a way that only that client has; empty for all others."""
+    for key in ("headersHelper", "http_headers_helper"):
+        if fields.get(key):
+            return f"its `{key}` is a command that makes headers, which Toolfold does not run"
+    if fields.get("auth") == "chatgpt":
+        return "it takes the sign-in of ChatGPT, which Toolfold does not have"
+    if fields.get("authProviderType") in ("google_credentials", "service_account_impersonation"):
+        return "it takes the credentials of Google Cloud, which Toolfold does not have"
+    return ""
 
 
 def meant(entry: RawEntry, reading: Reading, host: Host) -> ServerConfig | None:
@@ -101,7 +115,8 @@ def _fields(fields: dict[str, Any], dialect: Dialect, config: ServerConfig, read
         ours["url"] = next(fields[key] for key in order if key in fields)
         kept = [key for key in kept if key not in {"command", "args", "env", "envFile", "env_vars", "cwd"}]
         _, oauth = oauth_of(fields, strict=False)
-        ours |= {"oauth": ours_of(oauth)} if oauth != {} else {}
+        if oauth != {}:
+            ours["oauth"] = ours_of(oauth, config.oauth.redirect_uri)
     elif any(key in fields for key in URL_KEYS):
         ours["type"] = config.transport
     ours |= {key: fields[key] for key in kept}

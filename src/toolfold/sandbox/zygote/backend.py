@@ -38,6 +38,7 @@ class Zygotes:
         if self._cgroups is not None:
             self._cgroups.sweep()
         self._lineages: dict[tuple[str, Path], Lineage] = {}
+        self.zygotes_started = 0
         weakref.finalize(self, _abandon, self._lineages, self._launcher)
 
     @property
@@ -50,7 +51,7 @@ class Zygotes:
         lineage = self._lineages.get(key)
         if lineage is None:
             lineages = self._lineages
-            lineage = lineages[key] = Lineage(self._launcher, api, lambda: lineages.pop(key, None))
+            lineage = lineages[key] = Lineage(self._launcher, api, lambda: lineages.pop(key, None), self._on_start)
         for _ in range(_TRIES):
             zygote = await lineage.enter(home.path.parent)
             try:
@@ -81,6 +82,12 @@ class Zygotes:
             await cell.wait()
             raise
         return cell
+
+    def _on_start(self) -> None:
+        self.zygotes_started += 1
+
+    def zygotes(self) -> list[int]:
+        return [pid for lineage in self._lineages.values() for pid in lineage.pids]
 
     async def close(self) -> None:
         lineages = [*self._lineages.values()]

@@ -23,12 +23,16 @@ IDLE_SECONDS = 60.0
 
 
 class Lineage:
-    """`on_idle` is called when nothing of it is left; after `close` it makes no zygote any more."""
+    """`on_start` is called when a zygote was started, `on_idle` when nothing of it is left; after `close` it makes no
+    zygote any more."""
 
-    def __init__(self, launcher: Launcher, api: Path, on_idle: Callable[[], object]) -> None:
+    def __init__(
+        self, launcher: Launcher, api: Path, on_idle: Callable[[], object], on_start: Callable[[], object]
+    ) -> None:
         self._launcher = launcher
         self._api = api
         self._on_idle = on_idle
+        self._on_start = on_start
         self._folders: list[Path] = []
         """Where homes were, the most recently used last."""
         self._current: Zygote | None = None
@@ -38,6 +42,11 @@ class Lineage:
         self._ending: set[asyncio.Task[None]] = set()
         self._expiry: asyncio.TimerHandle | None = None
         self._closed = False
+
+    @property
+    def pids(self) -> list[int]:
+        """Of every zygote that was not told to end."""
+        return [zygote.pid for zygote in self._users]
 
     async def enter(self, folder: Path) -> Zygote:
         """A zygote that sees the homes in `folder`. It lives until `leave` was called as often as this."""
@@ -77,6 +86,7 @@ class Lineage:
         folders = [folder for folder in self._folders if folder.is_dir()]
         zygote = await Zygote.start(self._launcher, self._api, folders)
         self._users[zygote] = 0
+        self._on_start()
         before, self._current = self._current, zygote
         if before is not None:
             self._end_if_unused(before)

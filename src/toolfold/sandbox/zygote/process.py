@@ -80,7 +80,7 @@ class Zygote:
 
     def __init__(self, launched: Launched, control: socket.socket, errors: int, shelves: list[Shelf]) -> None:
         self._bwrap = launched.process
-        self._pid = launched.pid
+        self.pid = launched.pid
         self._handle = launched.handle
         self._control = control
         self._errors = errors
@@ -154,7 +154,7 @@ class Zygote:
             return True
         try:
             # The number is not used again while the handle says that the process is still there.
-            flags = int(read_small(f"/proc/{self._pid}/stat").rpartition(b")")[2].split()[6])
+            flags = int(read_small(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()[6])
             ended = select.poll()
             ended.register(self._handle, select.POLLIN)
             return bool(flags & _PF_EXITING or ended.poll(0))

@@ -70,7 +70,7 @@ class Authorization:
                     response = yield request
                     challenge = _challenge(response)
                     if challenge is not None:
-                        outer.give_up(challenge)
+                        await outer.give_up(challenge)
                 if response.status_code < 400:
                     outer.problem = outer.challenge = None
                 elif response.status_code == 403 and challenge is None and "authorization" in request.headers:
@@ -135,16 +135,16 @@ class Authorization:
                 return True
             if (tried or may_refresh) and self.problem is not None:
                 return False  # the issuer is out of reach, and the sign-in may still be good
-            self._needs_person(challenge, self._record())
+            await self._needs_person(challenge, self._record())
         return False
 
-    def give_up(self, challenge: Challenge) -> None:
+    async def give_up(self, challenge: Challenge) -> None:
         """A new token was refused as well."""
         if self.config.oauth.machine:
             what = f"refused a new token with HTTP {challenge.status}{_scopes(challenge)}"
             self._fail(AuthProblem(f"the server {what}. Check `oauth.client_id` and `oauth.scopes`.", False), challenge)
         else:
-            self._needs_person(challenge, self._record(), save=False)
+            await self._needs_person(challenge, self._record(), save=False)
 
     def _no_keyring(self, error: ConfigError) -> None:
         self.problem = AuthProblem(f"its sign-in cannot be read. {error.message}", needs_person=False, hint=error.hint)
@@ -189,9 +189,9 @@ class Authorization:
             record.tokens, record.expires_at, record.ended = None, None, True
             if error.code in ("invalid_client", "unauthorized_client"):
                 record.client = None
-            self._save(record)
+            await self._save(record)
             return False
-        self._save(record)
+        await self._save(record)
         self._log.note("the tokens were refreshed")
         return True
 
@@ -210,10 +210,10 @@ class Authorization:
         # A refresh token is of no use: the credentials themselves bring the next token.
         if record.tokens is not None:
             record.tokens.pop("refresh_token", None)
-        self._save(record)
+        await self._save(record)
         return True
 
-    def _needs_person(self, challenge: Challenge, record: Record, *, save: bool = True) -> None:
+    async def _needs_person(self, challenge: Challenge, record: Record, *, save: bool = True) -> None:
         hint = ""
         command = f"run `toolfold auth login {shlex.quote(self.server)}`"
         if challenge.step_up:
@@ -227,17 +227,17 @@ class Authorization:
             hint = f"If it has a sign-in, {command}; else add an `Authorization` header to this server."
         if save and record.challenge != challenge and (challenge.names_oauth or record.ended):
             record.challenge = challenge
-            self._save(record)
+            await self._save(record)
         self._fail(AuthProblem(text, hint=hint), challenge)
 
     def _fail(self, problem: AuthProblem, challenge: Challenge) -> None:
         self.problem, self.challenge = problem, challenge
         self._failed_at = self.file.signature
 
-    def _save(self, record: Record) -> None:
+    async def _save(self, record: Record) -> None:
         self._log.redactor.also(record.secrets)
         try:
-            self.file.save(record)
+            await self.file.keep(record)
         except (OSError, ConfigError) as error:
             why = str(error) if isinstance(error, ConfigError) else error.strerror
             self._log.note(f"the sign-in could not be saved: {why}")

@@ -198,9 +198,18 @@ class RecordFile:
         """Replace the file in one step, readable by its owner only. Raises OSError or ConfigError; this process then
         goes on with the record in memory."""
         self._record, self._unsaved = msgspec.structs.replace(record), True
+        self._write(self._without_secrets(record) if self._keyring else record)
+
+    async def keep(self, record: Record) -> None:
+        """`save`, where others go on while the keyring asks the person for its password. Once begun it is completed."""
+        self._record, self._unsaved = msgspec.structs.replace(record), True
+        await asyncio.shield(asyncio.ensure_future(self._keep(record)))
+
+    async def _keep(self, record: Record) -> None:
+        self._write(await asyncio.to_thread(self._without_secrets, record) if self._keyring else record)
+
+    def _write(self, record: Record) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._keyring:
-            record = self._without_secrets(record)
         draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,6 @@
 """A program as models send it, made into a syntax tree and into code. Every line keeps its number.
 
-This file exists twice, in `toolfold/review` and in the sandbox's guest, which imports only the standard library: what
-the review lets pass must be what the sandbox runs. A test holds the two texts equal.
+The review on the host uses it too: what it lets pass must be what the sandbox runs.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""Who looks, and what they may see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from toolfold.errors import InvalidRequest, ToolfoldError
+
+
+class NotFoundError(InvalidRequest):
+    """There is none, or none that the viewer may know of: the two are not told apart."""
+
+    code = "not_found"
+
+
+class ForbiddenError(ToolfoldError):
+    code = "forbidden"
+
+
+class TooLargeError(ToolfoldError):
+    code = "too_large"
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """A caller sees its own runs, sessions and skills and the tools that the rules show it; the owner sees those of all
+    callers. What a person sees on a page of this machine no model reads, so paths and private values may be in it."""
+
+    caller: str
+    owner: bool = False
+    person: bool = False
+
+    def only(self, asked: str | None) -> str | None:
+        """Of the caller `asked` for (None: everyone that may be seen), whose to show; None is all. ForbiddenError
+        where it is somebody else's."""
+        if self.owner or asked == self.caller:
+            return asked
+        if asked is None:
+            return self.caller
+        raise ForbiddenError("Only the owner of this gateway may see what other callers do.")
+
+    def one(self, asked: str | None) -> str:
+        """The same where it must be one caller: by default the viewer."""
+        return self.only(asked) or self.caller

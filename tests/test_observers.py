@@ -1,0 +1,125 @@
+"""What the fold's observers are told: every run, call, search and question, and nothing that the model may not see."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.asking import config
+from tests.test_privacy_runs import EVERYTHING, leaks, people_fold
+from toolfold import Question, Toolfold
+from toolfold.guards.events import Reply
+from toolfold.telemetry.observe import Observer, SeenCall, SeenQuestion, SeenRun, SeenSearch
+
+pytestmark = pytest.mark.anyio
+
+
+class Notes(Observer):
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.runs: list[SeenRun] = []
+        self.calls: list[SeenCall] = []
+        self.searches: list[SeenSearch] = []
+        self.questions: list[SeenQuestion] = []
+        self.printed: list[str] = []
+
+    def run_started(self, run: SeenRun) -> None:
+        assert run.ok is None
+        self.order.append("run")
+        self.runs.append(run)
+
+    def run_printed(self, run: SeenRun, text: str) -> None:
+        self.printed.append(text)
+
+    def run_ended(self, run: SeenRun) -> None:
+        self.order.append("run ended")
+
+    def call_started(self, run: SeenRun, call: SeenCall) -> None:
+        assert call.ok is None
+        self.order.append("call")
+
+    def call_ended(self, run: SeenRun, call: SeenCall) -> None:
+        assert call in run.calls
+        self.order.append("call ended")
+        self.calls.append(call)
+
+    def searched(self, search: SeenSearch) -> None:
+        self.searches.append(search)
+
+    def asked(self, question: SeenQuestion) -> None:
+        assert not question.reply
+        self.order.append("asked")
+        self.questions.append(question)
+
+    def answered(self, question: SeenQuestion) -> None:
+        self.order.append("answered")
+
+
+async def yes(question: Question) -> Reply:
+    return "once"
+
+
+async def test_a_run_is_told_from_its_start_to_its_end(runtime_dir: Path) -> None:
+    notes = Notes()
+    async with Toolfold.open(config(runtime_dir), data_dir=runtime_dir) as fold:
+        forget = fold.observers.add(notes)
+        code = "from servers.ledger import note\nprint('first')\nprint(await note(text='hello'))"
+        result = await fold.run(code, session="work", ask=yes)
+        await fold.call("ledger", "note", {"text": "direct"}, ask=yes)
+        refused = await fold.run("from servers.ledger import note\nawait note(text='x')")
+        running = asyncio.create_task(fold.run("import asyncio\nawait asyncio.sleep(60)"))
+        while len(notes.runs) < 4:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.wait([running])
+        await fold.search("note")
+        forget()
+        await fold.run("print(1)")
+    assert notes.order[:6] == ["run", "call", "asked", "answered", "call ended", "run ended"]
+    first, direct, denied, cancelled = notes.runs
+    assert (first.caller, first.session, first.language, first.code) == ("local", "work", "python", code)
+    assert (first.ok, first.text, first.call_count) == (True, result.text, 1)
+    assert "".join(notes.printed).startswith("first\nnoted\n")
+    assert first.calls[0].target == "ledger.note"
+    assert (first.calls[0].ok, first.calls[0].line, first.calls[0].decision) == (True, 3, "ask")
+    assert first.calls[0].approved_by == "host application (once)"
+    assert first.calls[0].result_size == len("noted")
+    assert 0 < first.calls[0].ms <= first.ms
+    assert (direct.language, direct.code, direct.ok) == ("direct", "ledger.note", True)
+    assert not refused.success
+    assert (denied.ok, denied.error_code) == (False, refused.error.code if refused.error else "")
+    assert denied.calls[0].error_code == "approval_denied"
+    assert (cancelled.ok, cancelled.error_code) == (False, "cancelled")
+    question = notes.questions[0]
+    assert (question.server, question.reply, question.by) == ("ledger", "once", "host application")
+    [search] = notes.searches
+    assert (search.caller, search.query) == ("local", "note")
+    assert "note" in search.text
+
+
+async def test_an_observer_that_fails_fails_nothing_else(runtime_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Observer):
+        def run_started(self, run: SeenRun) -> None:
+            raise RuntimeError
+
+    notes = Notes()
+    async with Toolfold.open({"servers": {}}, data_dir=runtime_dir) as fold:
+        fold.observers.add(Broken())
+        fold.observers.add(notes)
+        assert (await fold.run("print(1)")).output == "1\n"
+    assert notes.order == ["run", "run ended"]
+    assert "Broken.run_started" in caplog.text
+
+
+async def test_observers_are_told_no_private_values(runtime_dir: Path) -> None:
+    notes = Notes()
+    async with people_fold(runtime_dir, privacy={"enabled": True}) as (fold, _):
+        fold.observers.add(notes)
+        result = await fold.run(EVERYTHING, session="s")
+        assert result.success, result.text
+        await fold.call("people", "person")
+    assert leaks(notes.runs, notes.calls, notes.searches, notes.printed) == []
+    assert notes.runs[0].code
+    assert len(notes.runs[0].calls) > 5
