@@ -289,6 +289,18 @@ async def test_tools_are_found_and_listed(inside: Site) -> None:
     assert "from servers.lab import add" in re.sub("<[^>]+>", "", listed)
 
 
+async def test_a_skill_is_listed_and_shown_with_its_source(inside: Site, fold: Toolfold) -> None:
+    source = 'def double(x: int) -> int:\n    """Twice x: <b>2x</b>."""\n    return 2 * x\n'
+    saved = await fold.run(f"from toolfold import save_skill\nsave_skill({source!r})", caller="ada")
+    assert saved.success, saved.error
+    assert "No skills yet" in (await inside.get("/dashboard/skills")).text
+    page = await inside.parsed("/dashboard/skills?caller=ada")
+    [link] = [link for link in page.links if link.startswith("/dashboard/skills/double")]
+    shown = (await inside.get(link)).text
+    assert '<span class="k">return</span>' in shown
+    assert "&lt;b&gt;2x" in shown
+
+
 async def test_a_server_is_asked_again(inside: Site) -> None:
     csrf = await inside.csrf()
     response = await inside.post("/dashboard/servers", {"csrf": csrf, "server": "lab"})

@@ -29,7 +29,7 @@ def running(name: str = "run_code") -> dict[str, Any]:
 
 def noise(printed: bytes | str) -> list[str]:
     text = printed.decode() if isinstance(printed, bytes) else printed
-    return [line for line in text.splitlines() if not line.startswith("sandbox:")]
+    return [line for line in text.splitlines() if not line.startswith(("sandbox:", "Dashboard:"))]
 
 
 @pytest.mark.parametrize("number", CODES)

@@ -122,6 +122,7 @@ async def test_a_program_is_run_and_answered(gateway: Gateway) -> None:
     assert (answer["success"], answer["output"], answer["value"]) == (True, "one\n{'sum': 3}", {"sum": 3})
     [call] = answer["calls"]
     assert (call["server"], call["name"], call["ok"]) == ("lab", "add", True)
+    assert (await gateway.read(f"/runs/{answer['run']}"))["output"] == answer["output"]
     assert "arguments" not in call
     failed = await gateway.run("1 / 0")
     assert (failed["success"], failed["error"]["line"]) == (False, 1)

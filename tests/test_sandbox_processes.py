@@ -201,7 +201,11 @@ def test_files_that_live_in_memory_count_as_memory(
 ) -> None:
     first = subprocess.Popen(["sleep", "60"])  # without children nothing else is counted
     told = (4096, 4096, 5000, 5000 - blocks, 5000, 9000, 9000 - inodes, 9000, 0, 255)
-    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(told))
+
+    def statvfs(path: str) -> os.statvfs_result:
+        return os.statvfs_result(told)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
     try:
         alone = Processes(first.pid, ()).use(0).memory
         assert Processes(first.pid, ("/somewhere",)).use(0).memory - alone == held

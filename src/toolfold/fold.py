@@ -197,7 +197,7 @@ class Toolfold:
                 checked = self.settings.check if check is None else check
                 result = await self._chain.recorded(code, run, lambda: self._run(code, run, check=checked))
             except LimitExceeded as error:
-                return RunResult(success=False, error=RunError.of(error), session=run.shown_session)
+                return RunResult(success=False, error=RunError.of(error), session=run.shown_session, run=run.id)
             except asyncio.CancelledError:
                 self._transcribe(run, None)
                 raise
@@ -260,7 +260,7 @@ class Toolfold:
         from toolfold.review.servers import named_servers
 
         if not self.settings.enabled:
-            return RunResult(success=False, error=SWITCHED_OFF, session=run.shown_session)
+            return RunResult(success=False, error=SWITCHED_OFF, session=run.shown_session, run=run.id)
         async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
             self.catalog.recheck()
             if self.catalog.missing:
@@ -269,7 +269,7 @@ class Toolfold:
                     await self.live.listed_for_program(named, run.deadline.patience)
             refused = await self._workshop.refusal(code, run, check=check)
             if refused is not None:
-                return RunResult(success=False, error=refused, session=run.shown_session)
+                return RunResult(success=False, error=refused, session=run.shown_session, run=run.id)
             with run.deadline.waiting():
                 sessions = (await self._sandbox()).sessions
             await self._trees.fresh(self._chain.scope(run.caller))

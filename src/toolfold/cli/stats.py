@@ -100,13 +100,17 @@ def _show_totals(totals: Totals) -> None:
     console.print()
     labels = totals.labels
     rows = [
-        (f"our definitions, {totals.requests:,} requests", totals.tokens_definitions, labels["tokens_definitions"]),
+        (
+            f"our definitions, {_many(totals.requests, 'request')}",
+            totals.tokens_definitions,
+            labels["tokens_definitions"],
+        ),
         ("searches", totals.tokens_searches, labels["tokens_searches"]),
         ("code", totals.tokens_code, labels["tokens_code"]),
         ("outputs", totals.tokens_outputs, labels["tokens_outputs"]),
         ("[bold]sent[/]", totals.tokens_sent, labels["tokens_sent"]),
         (
-            f"all definitions, {totals.requests_direct:,} requests",
+            f"all definitions, {_many(totals.requests_direct, 'request')}",
             totals.tokens_direct_definitions,
             labels["tokens_direct_definitions"],
         ),

@@ -152,7 +152,7 @@ def site_refusal(scope: Scope, hosts: Collection[str], origins: Collection[str])
     Without `hosts` any name may lead here, and only what the browser itself says of the request counts.
     """
     named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-    if hosts and (len(named) != 1 or named[0].lower() not in hosts):
+    if hosts and (len(named) != 1 or named[0].lower() not in map(str.lower, hosts)):
         return "This gateway does not serve that Host."
     origin = header(scope, b"origin")
     own = origins or [f"http://{name}" for name in named] + [f"https://{name}" for name in named]

@@ -112,6 +112,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     output_file: str | None = None
     images: list[Image] = []
     """What it showed by `show`, in that order."""
+    run: str = ""
+    """The id by which the audit log, the REST API and the dashboard know it."""
 
     @property
     def text(self) -> str:

@@ -380,6 +380,7 @@ class Sessions:
             truncated=file is not None,
             output_file=file,
             images=images.shown,
+            run=run.id,
         )
         return result, done
 

@@ -77,6 +77,8 @@ class ImageShape(msgspec.Struct, kw_only=True):
 class RunAnswer(msgspec.Struct, kw_only=True):
     """How a run ended. A program that failed is an answer as well: `success` is false, and `error` says why."""
 
+    run: str
+    """Its id, as in `/runs/{run}`."""
     success: bool
     output: str
     """What the program printed, then the last expression's value; cut in the middle where it is long."""
@@ -126,6 +128,7 @@ def question_event(question: Question) -> QuestionEvent:
 def answer_of(result: RunResult) -> RunAnswer:
     error = result.error
     return RunAnswer(
+        run=result.run,
         success=result.success,
         output=result.output,
         value=result.value,
