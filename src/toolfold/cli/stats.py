@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolfold.cli.console import note, printable, stdout, write_json
+from toolfold.cli.console import cell, counted, note, print_table, stdout, write_json
 from toolfold.cli.options import Config, DataDir, Json, moment
 
 if TYPE_CHECKING:
@@ -92,16 +91,16 @@ def _as_data(
 def _show_totals(totals: Totals) -> None:
     console = stdout()
     console.print(
-        f"{_many(totals.runs, 'run')} ({totals.failed:,} failed), {_many(totals.calls, 'call')}"
-        f" ({totals.call_errors:,} failed), {_many(totals.searches, 'search', 'es')}"
-        f" in {_many(totals.conversations, 'conversation')}",
+        f"{counted(totals.runs, 'run')} ({totals.failed:,} failed), {counted(totals.calls, 'call')}"
+        f" ({totals.call_errors:,} failed), {counted(totals.searches, 'search', 'es')}"
+        f" in {counted(totals.conversations, 'conversation')}",
         highlight=False,
     )
     console.print()
     labels = totals.labels
     rows = [
         (
-            f"our definitions, {_many(totals.requests, 'request')}",
+            f"our definitions, {counted(totals.requests, 'request')}",
             totals.tokens_definitions,
             labels["tokens_definitions"],
         ),
@@ -110,7 +109,7 @@ def _show_totals(totals: Totals) -> None:
         ("outputs", totals.tokens_outputs, labels["tokens_outputs"]),
         ("[bold]sent[/]", totals.tokens_sent, labels["tokens_sent"]),
         (
-            f"all definitions, {_many(totals.requests_direct, 'request')}",
+            f"all definitions, {counted(totals.requests_direct, 'request')}",
             totals.tokens_direct_definitions,
             labels["tokens_direct_definitions"],
         ),
@@ -119,10 +118,10 @@ def _show_totals(totals: Totals) -> None:
         (f"[bold]saved ({totals.share_saved:.1%})[/]", totals.tokens_saved, labels["tokens_saved"]),
         ("saved if all definitions were cached", totals.cached_saved, labels["tokens_saved"]),
     ]
-    _table(
+    print_table(
         ("", "tokens", "dollars", ""),
         [(name, f"{tokens:,}", _dollars(totals.cost(tokens)), label) for name, tokens, label in rows],
-        after=(4, 7),
+        lines_after=(4, 7),
     )
     console.print(f"${totals.price:g} per million tokens (`token_price`).", highlight=False)
     if totals.label == "estimated":
@@ -145,41 +144,19 @@ def _show_parts(ledger: LedgerReader, since: str | None, caller: str | None, ses
         parts.append(("session", named[:limit]))
     for title, rows in parts:
         stdout().print()
-        _table(
+        print_table(
             (title, "runs", "failed", "calls", "sent", "direct", "saved"),
-            [(_name(name), *(f"{getattr(each, field):,}" for field in _SUMS)) for name, each in rows],
+            [(cell(name), *(f"{getattr(each, field):,}" for field in _SUMS)) for name, each in rows],
         )
     tools = ledger.by_tool(since=since, caller=caller)[:limit] if session is None else []
     if tools:
         stdout().print()
         rows = [
-            (_name(each.tool), f"{each.calls:,}", f"{each.errors:,}", f"{each.tokens_results:,}", each.label)
+            (cell(each.tool), f"{each.calls:,}", f"{each.errors:,}", f"{each.tokens_results:,}", each.label)
             for each in tools
         ]
-        _table(("tool", "calls", "failed", "tokens of results", ""), rows)
-
-
-def _many(number: int, what: str, plural: str = "s") -> str:
-    return f"{number:,} {what}{plural if number != 1 else ''}"
+        print_table(("tool", "calls", "failed", "tokens of results", ""), rows)
 
 
 def _dollars(amount: float) -> str:
     return f"{amount:,.2f}" if abs(amount) >= 1 else f"{amount:.4f}"
-
-
-def _name(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(printable(text).replace("\n", " "))
-
-
-def _table(headings: Iterable[str], rows: Iterable[tuple[str, ...]], after: tuple[int, ...] = ()) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for at, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if at and heading else "left", overflow="fold")
-    for at, row in enumerate(rows):
-        table.add_row(*row, end_section=at in after)
-    stdout().print(table)
