@@ -25,7 +25,10 @@ def register(app: typer.Typer) -> None:
 def stats(
     since: Annotated[str, typer.Option(help="From a day on (2026-11-02, of UTC), or an age (7d).")] = "",
     caller: Annotated[str | None, typer.Option(help="Only what this caller did.")] = None,
-    session: Annotated[str | None, typer.Option(help="Only what was done in this session.")] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(help="Only what was done in this session; tools are not counted by session, and left out."),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Rows of each table.")] = 10,
     config: Config = None,
     data: DataDir = None,
@@ -41,7 +44,8 @@ def stats(
     from toolfold.config.load import load_here
     from toolfold.telemetry.ledger_reader import LedgerReader
 
-    ledger = LedgerReader(load_here(config, data_dir=data).settings)
+    settings = load_here(config, data_dir=data).settings
+    ledger = LedgerReader(settings)
     day = _day(since) if since else None
     totals = ledger.totals(since=day, caller=caller, session=session)
     if json:
@@ -49,7 +53,7 @@ def stats(
     elif not totals.requests:
         note("Nothing has been run or searched yet." if not since else "Nothing has been run or searched since then.")
     else:
-        _show_totals(totals)
+        _show_totals(totals, settings.tokenizer)
         _show_parts(ledger, day, caller, session, limit)
 
 
@@ -66,8 +70,9 @@ def _as_data(
 
     from toolfold.telemetry.totals import METHOD
 
-    sessions = ledger.by_session(since=since, caller=caller)
-    callers = ledger.by_caller(since=since)
+    callers = ledger.by_caller(since=since, caller=caller, session=session)
+    sessions = ledger.by_session(since=since, caller=caller, session=session)
+    tools = ledger.by_tool(since=since, caller=caller) if session is None else []
     return {
         "since": since,
         "caller": caller,
@@ -77,18 +82,14 @@ def _as_data(
             {"day": day, **each.data()}
             for day, each in ledger.by_day(since=since, caller=caller, session=session).items()
         ],
-        "callers": [{"caller": name, **each.data()} for name, each in callers.items() if caller in (None, name)],
-        "sessions": [
-            {"caller": who, "session": name, **each.data()}
-            for (who, name), each in sessions.items()
-            if session in (None, name)
-        ],
-        "tools": [asdict(each) for each in ledger.by_tool(since=since, caller=caller)],
+        "callers": [{"caller": name, **each.data()} for name, each in callers.items()],
+        "sessions": [{"caller": who, "session": name, **each.data()} for (who, name), each in sessions.items()],
+        "tools": [asdict(each) for each in tools],
         "method": METHOD,
     }
 
 
-def _show_totals(totals: Totals) -> None:
+def _show_totals(totals: Totals, tokenizer: str) -> None:
     console = stdout()
     console.print(
         f"{counted(totals.runs, 'run')} ({totals.failed:,} failed), {counted(totals.calls, 'call')}"
@@ -128,8 +129,8 @@ def _show_totals(totals: Totals) -> None:
         from toolfold.telemetry.counting import can_count
         from toolfold.telemetry.tokens import INSTALL
 
-        newest = "Exact counts take ten seconds, and `toolfold run` makes none."
-        why = newest if can_count() else f"Exact with: {INSTALL}"
+        later = "A gateway counts exactly after ten seconds, `toolfold run` never does."
+        why = later if can_count(tokenizer) else f"Exact with: {INSTALL}"
         console.print(f"Partly estimated. {why}", highlight=False, markup=False)
 
 
