@@ -175,7 +175,7 @@ class Activity(Observer):
         for watcher in [*self._watchers]:
             watcher.end()
 
-    # What it is told
+    # What it observes
 
     def run_started(self, run: SeenRun) -> None:
         seen = ActiveRun(run.id, run.caller, run.session, run.language, run.time)
@@ -183,13 +183,13 @@ class Activity(Observer):
         self._running[run.id] = seen
         for counts in self._counted(run.caller):
             counts.runs += 1
-        self._tell(ActivityEvent("run", seen))
+        self._notify(ActivityEvent("run", seen))
 
     def run_printed(self, run: SeenRun, text: str) -> None:
         seen = self._running.get(run.id)
         if seen is not None and text:
             seen.print(text)
-            self._tell(ActivityEvent("output", seen, text[-_MOST_UNREAD:]))
+            self._notify(ActivityEvent("output", seen, text[-_MOST_UNREAD:]))
 
     def call_started(self, run: SeenRun, call: SeenCall) -> None:
         seen = self._running.get(run.id)
@@ -198,7 +198,7 @@ class Activity(Observer):
         seen.call_count += 1
         if len(seen.calls) < MOST_CALLS:
             seen.calls.append(call)
-        self._tell(ActivityEvent("call", seen, call=call))
+        self._notify(ActivityEvent("call", seen, call=call))
 
     def call_ended(self, run: SeenRun, call: SeenCall) -> None:
         for counts in self._counted(run.caller):
@@ -206,7 +206,7 @@ class Activity(Observer):
             counts.failed_calls += not call.ok
         seen = self._running.get(run.id)
         if seen is not None:
-            self._tell(ActivityEvent("call_end", seen, call=call))
+            self._notify(ActivityEvent("call_end", seen, call=call))
 
     def run_ended(self, run: SeenRun) -> None:
         seen = self._running.pop(run.id, None)
@@ -223,7 +223,7 @@ class Activity(Observer):
         while len(self._ended) > MOST_RUNS or (self._held > MOST_CHARS and len(self._ended) > 1):
             forgotten, _ = self._ended.popitem(last=False)
             self._held -= self._sizes.pop(forgotten)
-        self._tell(ActivityEvent("run_end", seen))
+        self._notify(ActivityEvent("run_end", seen))
 
     def searched(self, search: SeenSearch) -> None:
         for counts in self._counted(search.caller):
@@ -236,7 +236,7 @@ class Activity(Observer):
         if len(self._counts) > _MOST_CALLERS:
             self._counts.popitem(last=False)
 
-    def _tell(self, event: ActivityEvent) -> None:
+    def _notify(self, event: ActivityEvent) -> None:
         for watcher in self._watchers:
             watcher.put(event)
 
