@@ -162,13 +162,13 @@ class Activity(Observer):
         """Of one caller, or of all. The counts of the longest unseen of very many callers are forgotten."""
         return self.total if caller is None else self._counts.get(caller, Counts())
 
-    def watch(self, *, caller: str | None = None, run: str | None = None) -> Watcher:
-        """Everything that happens from now on, or what happens to one caller's runs, or to one run.
+    def watch(self) -> Watcher:
+        """Everything that happens from now on.
 
         with activity.watch() as events:
             async for event in events: ...
         """
-        return Watcher(self._watchers, caller, run)
+        return Watcher(self._watchers)
 
     def close(self) -> None:
         """End every watch."""
@@ -244,10 +244,8 @@ class Activity(Observer):
 class Watcher:
     """The events of one watch. One that is slow misses the oldest output, and is told so; it holds nothing up."""
 
-    def __init__(self, watchers: set[Watcher], caller: str | None, run: str | None) -> None:
+    def __init__(self, watchers: set[Watcher]) -> None:
         self._watchers = watchers
-        self._caller = caller
-        self._run = run
         self._events: deque[ActivityEvent] = deque()
         self._chars = 0
         self._lost = 0
@@ -282,12 +280,9 @@ class Watcher:
         self._more.set()
 
     def put(self, event: ActivityEvent) -> None:
-        run = event.run
-        if run is None or self._caller not in (None, run.caller) or self._run not in (None, run.id):
-            return
         last = self._events[-1] if self._events else None
-        if last is not None and event.kind == last.kind == "output" and last.run is run and len(last.text) < 4096:
-            self._events[-1] = ActivityEvent("output", run, last.text + event.text)
+        if last is not None and event.kind == last.kind == "output" and last.run is event.run and len(last.text) < 4096:
+            self._events[-1] = ActivityEvent("output", event.run, last.text + event.text)
         else:
             self._events.append(event)
         self._chars += len(event.text)
