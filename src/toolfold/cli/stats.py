@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def stats(
-    since: Annotated[str, typer.Option(help="From a day on (2026-11-02, of UTC), or an age (7d).")] = "",
+    since: Annotated[str, typer.Option(help="From this day on (2026-11-02, in UTC), or an age (7d).")] = "",
     caller: Annotated[str | None, typer.Option(help="Only what this caller did.")] = None,
     session: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""What a gateway counts, for `/metrics`: plain numbers, kept as things happen and read when somebody asks.
+"""What a gateway counts, for `/metrics`: plain numbers, kept as things happen and read by each scrape.
 
 Names that become labels are bounded: those of the config and the catalog, and only so many of them. Text that a caller
 or a program chose never becomes one.

@@ -59,7 +59,7 @@ class SeenRun:
     id: str
     caller: str
     session: str | None
-    """As somebody named it."""
+    """Its name; None for a run without a named session."""
     language: str
     code: str
     time: float = field(default_factory=now)
@@ -89,7 +89,7 @@ class SeenSearch:
 
 @dataclass(slots=True)
 class SeenQuestion:
-    """Something that a person was asked. `reply` is empty until it is answered; `no` where nobody did in time."""
+    """Something that a person was asked. `reply` is empty until it is answered; `no` where it was not in time."""
 
     run: str
     server: str
