@@ -60,8 +60,8 @@ class Buckets:
         self.total += value
 
 
-class Counts(Observer):
-    """Counts everything that it is told. `is_tool` says whether the catalog has a tool of a server.
+class Metrics(Observer):
+    """Counts what happens in a fold. `is_tool` says whether the catalog has a tool of a server.
 
     `callers` and `servers` are the configured ones: others are counted under a common name.
     """
@@ -137,7 +137,7 @@ class Counts(Observer):
         self.approvals[question.reply if question.reply in self.approvals else OTHER] += 1
         self.approval_seconds.add(question.ms / 1000)
 
-    def copy(self) -> Counts:
+    def copy(self) -> Metrics:
         """For another thread: nothing is added to it while it is read."""
         copied = copy(self)
         for name, value in vars(self).items():
