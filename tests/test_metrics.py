@@ -217,6 +217,18 @@ def test_buckets_count_what_is_at_most_their_bound() -> None:
     assert (buckets.counts, buckets.total) == ([2, 1, 1], 12.0)
 
 
+def test_nothing_is_added_to_a_copy() -> None:
+    counts = Metrics([], ["lab"], lambda server, tool: True)
+    run = SeenRun("1", "local", None, "python", "", ok=True, ms=5.0)
+    call = SeenCall("1", "tool", "lab", "add", ok=True, ms=5.0)
+    counts.call_ended(run, call)
+    copied = counts.copy()
+    counts.call_ended(run, call)
+    counts.run_ended(run)
+    assert (copied.calls.total(), sum(copied.call_seconds["lab"].counts)) == (1, 1)
+    assert (copied.runs.total(), sum(copied.run_seconds["python"].counts), sum(copied.run_calls.counts)) == (0, 0, 0)
+
+
 class FakeLedger(LedgerReader):
     """A ledger that says what it is told to."""
 

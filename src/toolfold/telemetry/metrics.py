@@ -59,6 +59,11 @@ class Buckets:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def copy(self) -> Buckets:
+        copied = Buckets(self.bounds)
+        copied.counts, copied.total = self.counts.copy(), self.total
+        return copied
+
 
 class Metrics(Observer):
     """Counts what happens in a fold. `is_tool` says whether the catalog has a tool of a server.
@@ -141,8 +146,7 @@ class Metrics(Observer):
         """For another thread: nothing is added to it while it is read."""
         copied = copy(self)
         for name, value in vars(self).items():
-            if isinstance(value, dict):
-                setattr(copied, name, cast("dict[Any, Any]", value).copy())
+            setattr(copied, name, _copied(value))
         return copied
 
     def caller(self, name: str) -> str:
@@ -209,6 +213,14 @@ class TokenCounts:
         days = self._ledger.by_day(since=self._since)
         self.is_estimated = any(totals.label == "estimated" for totals in days.values())
         return {day: {use: getattr(totals, name) for use, name in _TOKENS.items()} for day, totals in days.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Buckets | Counter):
+        return cast("Any", value).copy()
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in cast("dict[Any, Any]", value).items()}
+    return value
 
 
 def _bounded(counter: Counter[Key], key: Key, most: int) -> Key | str:
