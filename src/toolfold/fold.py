@@ -157,7 +157,7 @@ class Toolfold:
         )
         told, self._untold = self._untold, []
         text = "\n".join(filter(None, [answer.text, *told]))
-        self.observers.tell(Observer.searched, SeenSearch(caller, query, text, time.perf_counter() - begun))
+        self.observers.notify(Observer.searched, SeenSearch(caller, query, text, time.perf_counter() - begun))
         return replace(answer, text=text)
 
     async def run(
