@@ -21,7 +21,7 @@ from toolfold.telemetry.ledger_files import Catalogued, Counts, Key, LedgerFiles
 from toolfold.telemetry.ledger_reader import LedgerReader
 from toolfold.telemetry.observe import SeenRun
 from toolfold.telemetry.savings import definition_tokens
-from toolfold.telemetry.tokens import count, load_tokenizer
+from toolfold.telemetry.tokens import count, estimate, load_tokenizer
 from toolfold.telemetry.totals import Totals
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +42,12 @@ async def counted(ledger: Ledger) -> None:
 def test_the_cost_of_our_own_definitions_is_what_it_says(mode: Mode) -> None:
     own = ((tool["name"], tool["description"], tool["inputSchema"]) for tool in TOOLS)
     assert OWN_TOKENS[mode] == definition_tokens(own, instructions(mode) or "")
+
+
+@pytest.mark.parametrize("space", ["\t", " \t", "\r", "\xa0\t", " "])
+def test_an_estimate_of_white_space_takes_no_more_than_one_look(space: str) -> None:
+    """Programs print it, and estimating holds up everything else. At two looks for each place this would take hours."""
+    assert estimate(f"{space * 300_000}.\n") <= 300_002
 
 
 async def test_every_number_can_be_counted_again(runtime_dir: Path) -> None:
