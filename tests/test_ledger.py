@@ -308,3 +308,19 @@ def test_stats_are_printed_without_a_gateway(tmp_path: Path) -> None:
     assert "\x1b" not in shown.stdout
     told = json.loads(stats("--since", "2026-11-16", "--caller", "ci", "--json").stdout)
     assert (told["totals"]["runs"], told["totals"]["tokens_direct"]) == (1, 5000)
+
+
+async def test_names_that_programs_make_up_take_no_place_of_others(runtime_dir: Path) -> None:
+    code = """
+from toolfold import get_prompt, read_resource
+for number in range(20):
+    for call, server in ((get_prompt, "lab"), (get_prompt, f"no {number}"), (read_resource, f"no {number}")):
+        try:
+            await call(server, f"x:{number}")
+        except Exception:
+            pass
+"""
+    async with lab_fold(runtime_dir) as fold:
+        assert (await fold.run(code)).success
+        tools = fold.ledger.by_tool()
+    assert {each.tool: (each.calls, each.errors) for each in tools} == {OTHERS: (40, 40), "prompt:lab": (20, 20)}
