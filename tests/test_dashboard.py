@@ -241,6 +241,14 @@ async def test_the_first_answer_counts(inside: Site) -> None:
     assert "Nothing waits for you" in (await inside.get("/dashboard/questions")).text
 
 
+async def test_nothing_is_dropped_from_what_a_person_decides_on(inside: Site) -> None:
+    hiding = "fine\x1b]8;;hidden\x07\x1b[../hidden/m"
+    question = Question(hiding, server="files", tool=hiding, source=hiding, line=1)
+    with inside.door.questions.waiting(question, "ada", None):
+        page = await inside.get("/dashboard/questions")
+    assert page.text.count("hidden⟨U+0007⟩⟨U+001B⟩[../hidden/m") == 3
+
+
 async def test_a_server_s_form_is_filled_in_here(inside: Site) -> None:
     schema = {
         "properties": {"city": {"type": "string", "minLength": 2}, "nights": {"type": "integer", "default": 1}},
