@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -149,6 +150,18 @@ async def test_wrong_links_are_limited(site: Site) -> None:
 async def test_another_host_is_refused(inside: Site, name: str) -> None:
     port = inside.origin.rpartition(":")[2]
     assert (await inside.get("/", host=name.format(port=port))).status_code == 403
+
+
+async def test_looking_whose_process_it_is_holds_nobody_up(inside: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of connections on the machine it takes a while, and anybody can make it happen."""
+    loop, others = asyncio.get_running_loop(), threading.Event()
+
+    def look(*_: object) -> bool:
+        loop.call_soon_threadsafe(others.set)
+        return others.wait(5)
+
+    monkeypatch.setattr("toolfold.gateway.dashboard.app.is_own_process", look)
+    assert (await inside.get("/")).status_code == 200
 
 
 async def test_a_form_needs_its_own_origin_and_token(inside: Site) -> None:
