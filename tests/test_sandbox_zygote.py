@@ -50,13 +50,14 @@ def _ours() -> set[int]:
     found: set[int] = set()
     todo = [os.getpid()]
     while todo:
-        for tasks in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
-            try:
-                children = [int(child) for child in tasks.read_text().split()]
-            except OSError:
-                continue
-            found.update(children)
-            todo += children
+        tasks: list[Path] = []
+        with contextlib.suppress(OSError):  # it may end while it is looked at
+            tasks += Path(f"/proc/{todo.pop()}/task").glob("*/children")
+        for task in tasks:
+            with contextlib.suppress(OSError):
+                children = [int(child) for child in task.read_text().split()]
+                found.update(children)
+                todo += children
     return found
 
 
