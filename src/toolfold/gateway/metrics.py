@@ -64,7 +64,8 @@ class MetricsEndpoint:
             return Response(status_code=405, headers={"Allow": "GET, HEAD"})
         state = scope["state"]
         # A connection that has shown no token stays unproven, so that it makes room for those of callers.
-        if not self.is_open and not state["scraper"] and (OWNER if state["owner"] else state["caller"]) not in self._readers:
+        is_reader = self.is_open or state["scraper"] or (OWNER if state["owner"] else state["caller"]) in self._readers
+        if not is_reader:
             return PlainTextResponse("You are not one of `metrics.readers`.", 403)
         # Importing prometheus-client takes a tenth of a second, which only gateways that are scraped pay for.
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.exposition")
