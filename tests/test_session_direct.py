@@ -94,7 +94,9 @@ async def test_long_structured_content_is_cut_too(lab: Toolfold) -> None:
     assert kept(lab, found[1], found[2]).startswith('{"value":[{"name":"nnn')
 
 
-async def test_structured_content_of_a_declared_kind_is_shortened_and_stays_what_was_declared(runtime_dir: Path) -> None:
+async def test_structured_content_of_a_declared_kind_is_shortened_and_stays_of_that_kind(
+    runtime_dir: Path,
+) -> None:
     shelf = {"command": sys.executable, "args": [str(Path(__file__).parent / "servers" / "shelf.py")]}
     async with lab_fold(runtime_dir, servers={"shelf": shelf}, output_chars=2000, sandbox={"pool": 0}) as fold:
         whole = await fold.call("shelf", "wrapped", {"size": 1000})
