@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.search_fixtures import OFFICE, office
+from tests.search_fixtures import OFFICE, listing, office
 from toolfold.catalog.answer import DETAILS, Detail, fitting
 from toolfold.catalog.catalog import Catalog, Hit
 from toolfold.config.settings import ServerConfig, Settings
@@ -153,6 +153,14 @@ def test_a_search_can_be_held_to_one_server(catalog: Catalog) -> None:
 def test_servers_are_found_by_their_usual_spellings(catalog: Catalog, written: str) -> None:
     query = written if written == "server:" else f"server:{written}"
     assert "There is no server" not in catalog.search(query).text
+
+
+@pytest.mark.parametrize("written", ["my.server", "MY.Server", "my_server", "My-Server"])
+def test_a_server_whose_name_is_no_identifier_is_found(tmp_path: Path, written: str) -> None:
+    catalog = Catalog.open(Settings(data_dir=tmp_path))
+    catalog.update(listing("my.server", {"look": "Look at it."}))
+    assert catalog.search(f"server:{written}").text.startswith("my_server: 1-1 of 1")
+    assert "There is no server" in catalog.search("server:my:server").text
 
 
 def test_an_unknown_server_is_answered_with_the_nearest(catalog: Catalog) -> None:
