@@ -125,6 +125,15 @@ async def test_a_session_that_another_process_resets_or_ends(fold: Toolfold) -> 
     assert await told_once(fold, "changed") == "Session 'changed' was ended: its variables and files are gone."
 
 
+async def test_a_program_with_many_mistakes_is_told_the_first_five(fold: Toolfold) -> None:
+    result = await fold.run("from servers.lab import add\n" + "await add(a=1)\n" * 7)
+    assert result.error is not None
+    lines = result.error.text.splitlines()
+    assert lines[0] == "Nothing was run."
+    assert [line.split(":")[0] for line in lines if line.startswith("line ")] == [f"line {n}" for n in range(2, 7)]
+    assert (result.error.line, result.tool_calls) == (2, [])
+
+
 async def test_a_run_without_a_session_that_misses_a_variable_of_the_last_one(fold: Toolfold) -> None:
     await fold.run("rows = [1]")
     missing = await fold.run("print(rows)")
