@@ -274,6 +274,16 @@ def test_as_many_further_tools_are_named_as_fit(alike: Catalog) -> None:
     assert len(line) + len(", ") == 75 * 3.6
 
 
+def test_the_names_of_servers_count_among_further_tools(tmp_path: Path) -> None:
+    catalog = Catalog.open(Settings(data_dir=tmp_path, semantic=False))
+    server = "s" * 25
+    tools = [ToolDefinition(server=server, name=f"create_issue_{number:07}") for number in range(60)]
+    catalog.update(Listing(server=server, tools=tools))
+    line = catalog.search("create issue", detail="name_only", limit=1).text.splitlines()[-1]
+    assert line.count("create_issue_") == 10
+    assert len(line) + len(", ") == 75 * 3.6
+
+
 def test_without_a_limit_as_many_hits_come_as_fit(alike: Catalog) -> None:
     hits = alike.search("create issue", limit=50).hits
     size = len(hits[0].full) + 1
