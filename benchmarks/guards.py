@@ -32,7 +32,7 @@ from toolfold.guards.watch import Watch
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
 from toolfold.telemetry.ledger import Ledger
-from toolfold.telemetry.metrics import Counts
+from toolfold.telemetry.metrics import Metrics
 from toolfold.telemetry.observe import Observers
 from toolfold.telemetry.otel import discreet
 from toolfold.telemetry.spans import Spans
@@ -122,7 +122,7 @@ def _ledger(settings: Settings, observers: Observers) -> Callable[[], object]:
 
 
 def _metrics(settings: Settings, observers: Observers) -> Callable[[], object]:
-    counts = Counts(settings.callers, settings.servers, lambda server, tool: True)
+    counts = Metrics(settings.callers, settings.servers, lambda server, tool: True)
     observers.add(counts)
     return lambda: None
 

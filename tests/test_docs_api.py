@@ -27,7 +27,7 @@ NOT_FOR_USERS = {
     "ApprovalRequest": {"reply"},
     "Call": {"notes"},
     "RunContext": {"on_event", "asker", "privacy", "notes", "direct", "read_only", "session_of", "answered"}
-    | {"session_key", "shown_session", "replied", "watch", "is_heard", "printed", "owner"},
+    | {"session_key", "shown_session", "replied", "watch", "has_listeners", "printed", "owner"},
     "RunError": {"of"},
     "Settings": {"model_config", "uses_keyring"},
     "SkillsManager": {"saved"},

@@ -20,7 +20,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.asking import GATHERED, ONE_BY_ONE, SOME_CALLS, called
+from tests.asking import GATHERED, ONE_BY_ONE, SOME_CALLS, called, config
 from tests.test_gateway_approvals import (
     ERAS,
     ONE,
@@ -33,7 +33,11 @@ from tests.test_gateway_approvals import (
     write_config,
 )
 from tests.test_gateway_http import started
+from toolfold.fold import Toolfold
 from toolfold.gateway.approval_page import FOLDER
+from toolfold.gateway.questions import Questions
+from toolfold.gateway.server import make_server
+from toolfold.guards.events import Question, Replied
 
 pytestmark = pytest.mark.anyio
 
@@ -148,6 +152,31 @@ async def test_a_no_in_the_browser(runtime_dir: Path) -> None:
         await desktop.press("no")
         assert await call == f"0 {SOME_CALLS}"
     assert called(runtime_dir) == []
+
+
+async def test_a_question_that_the_client_shows_can_be_answered_here_as_well(runtime_dir: Path) -> None:
+    class Here:
+        questions = Questions()
+
+        async def __call__(self, question: Question, caller: str, session: str | None) -> Replied:
+            raise AssertionError("the client was asked")
+
+    shown = asyncio.Event()
+
+    async def never(_params: types.ElicitRequestFormParams) -> Any:
+        shown.set()
+        await asyncio.Event().wait()
+
+    async with Toolfold.open(config(runtime_dir), data_dir=runtime_dir) as fold:
+        server = make_server(fold, default_session="@connection-1", ask_locally=Here())
+        async with Client(server, mode="legacy", elicitation_callback=callback(never)) as client:
+            call = asyncio.create_task(text(client, ONE))
+            await asyncio.wait_for(shown.wait(), 60)
+            (waiting,) = Here.questions
+            assert waiting.session is None, "the name of a connection's session is ours alone"
+            assert waiting.give("once", "dashboard")
+            await call
+    assert len(called(runtime_dir)) == 1
 
 
 async def test_nobody_answers_in_the_browser(runtime_dir: Path) -> None:

@@ -302,3 +302,7 @@ def test_stats_are_printed_without_a_gateway(tmp_path: Path) -> None:
     assert "\x1b" not in shown.stdout
     told = json.loads(stats("--since", "2026-11-16", "--caller", "ci", "--json").stdout)
     assert (told["totals"]["runs"], told["totals"]["tokens_direct"]) == (1, 5000)
+    told = json.loads(stats("--session", "", "--json").stdout)
+    assert [(row["caller"], row["runs"]) for row in told["callers"]] == [("ci", 1)]
+    assert [(row["caller"], row["session"]) for row in told["sessions"]] == [("ci", "")]
+    assert told["tools"] == []

@@ -23,7 +23,7 @@ from toolfold.gateway.exposition import exposition
 from toolfold.gateway.http import serve_http
 from toolfold.guards.events import Reply
 from toolfold.telemetry.ledger_reader import LedgerReader
-from toolfold.telemetry.metrics import Buckets, Counts, TokenCounts
+from toolfold.telemetry.metrics import Buckets, Metrics, TokenCounts
 from toolfold.telemetry.observe import SeenCall, SeenRun
 from toolfold.telemetry.totals import Totals
 
@@ -180,7 +180,7 @@ async def test_anyone_is_refused_where_other_machines_can_ask(runtime_dir: Path)
 
 
 def test_labels_are_bounded() -> None:
-    counts = Counts(["ci"], ["lab"], lambda server, tool: True)
+    counts = Metrics(["ci"], ["lab"], lambda server, tool: True)
     run = SeenRun("1", "ci", None, "python", "")
     for number in range(3_000):
         run.calls = [SeenCall("1", "tool", "lab", f"tool{number + each}", ok=True, decision="allow") for each in (0, 1)]
@@ -203,7 +203,7 @@ def test_labels_are_bounded() -> None:
 
 
 def test_a_large_combination_is_told_by_its_servers() -> None:
-    counts = Counts([], [], lambda server, tool: True)
+    counts = Metrics([], [], lambda server, tool: True)
     run = SeenRun("1", "local", None, "python", "", ok=True, call_count=6)
     run.calls = [SeenCall("1", "tool", server, f"t{number}") for server in "ab" for number in range(3)]
     counts.run_ended(run)
@@ -215,6 +215,18 @@ def test_buckets_count_what_is_at_most_their_bound() -> None:
     for value in (0.5, 1.0, 1.5, 9.0):
         buckets.add(value)
     assert (buckets.counts, buckets.total) == ([2, 1, 1], 12.0)
+
+
+def test_nothing_is_added_to_a_copy() -> None:
+    counts = Metrics([], ["lab"], lambda server, tool: True)
+    run = SeenRun("1", "local", None, "python", "", ok=True, ms=5.0)
+    call = SeenCall("1", "tool", "lab", "add", ok=True, ms=5.0)
+    counts.call_ended(run, call)
+    copied = counts.copy()
+    counts.call_ended(run, call)
+    counts.run_ended(run)
+    assert (copied.calls.total(), sum(copied.call_seconds["lab"].counts)) == (1, 1)
+    assert (copied.runs.total(), sum(copied.run_seconds["python"].counts), sum(copied.run_calls.counts)) == (0, 0, 0)
 
 
 class FakeLedger(LedgerReader):
@@ -248,7 +260,7 @@ async def test_the_page_lists_every_metric_with_its_labels(runtime_dir: Path) ->
     page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(toolfold_\w+)` \| (.*?) ?\| .+ \|$", page, flags=re.MULTILINE)
     listed = {name: {*re.findall(r"`(\w+)`", labels)} for name, labels in rows}
-    counts = Counts([], ["lab"], lambda server, tool: True)
+    counts = Metrics([], ["lab"], lambda server, tool: True)
     run = SeenRun("1", "local", None, "python", "", call_count=2)
     run.calls = [SeenCall("1", "tool", "lab", name) for name in ("a", "b")]
     counts.run_started(run)

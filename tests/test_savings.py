@@ -63,11 +63,13 @@ def test_every_server_is_a_row_and_the_sums_are_right(config: Path, tmp_path: Pa
 
 
 def test_a_person_reads_the_same_figures(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "catalogs" / "odd.json").write_text(json.dumps({"server": "[red]odd", "tools": TOOLS}))
     told = json.loads(toolfold("--json", "--price", "10", config=config, data=tmp_path / "data").stdout)
     shown = toolfold("--price", "10", config=config, data=tmp_path / "data").stdout
     assert f"{told['direct_tokens']:,}" in shown
     assert f"{told['dollars_per_thousand_requests']['direct']:,.2f}" in shown
     assert "Not counted: broken" in shown
+    assert "[red]odd" in shown
     assert f"below {told['crossover_tokens']:,} tokens" in " ".join(shown.split())
 
 

@@ -157,7 +157,7 @@ class Toolfold:
         )
         told, self._untold = self._untold, []
         text = "\n".join(filter(None, [answer.text, *told]))
-        self.observers.tell(Observer.searched, SeenSearch(caller, query, text, time.perf_counter() - begun))
+        self.observers.notify(Observer.searched, SeenSearch(caller, query, text, time.perf_counter() - begun))
         return replace(answer, text=text)
 
     async def run(
@@ -261,18 +261,19 @@ class Toolfold:
 
         if not self.settings.enabled:
             return RunResult(success=False, error=SWITCHED_OFF, session=run.shown_session, run=run.id)
-        async with run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s."):
-            self.catalog.recheck()
-            if self.catalog.missing:
-                with run.deadline.waiting():
+        # What we do before the program is not its time, as far as there is time for servers.
+        ready = run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s.")
+        async with ready:
+            with run.deadline.waiting():
+                self.catalog.recheck()
+                if self.catalog.missing:
                     named = named_servers(code, self.catalog.missing, self.catalog.names)
                     await self.live.listed_for_program(named, run.deadline.patience)
-            refused = await self._workshop.refusal(code, run, check=check)
-            if refused is not None:
-                return RunResult(success=False, error=refused, session=run.shown_session, run=run.id)
-            with run.deadline.waiting():
+                refused = await self._workshop.refusal(code, run, check=check)
+                if refused is not None:
+                    return RunResult(success=False, error=refused, session=run.shown_session, run=run.id)
                 sessions = (await self._sandbox()).sessions
-            await self._trees.fresh(self._chain.scope(run.caller))
+                await self._trees.fresh(self._chain.scope(run.caller))
         result = await sessions.run(code, run)
         await self.skills.finished(run, ok=result.success)
         return result

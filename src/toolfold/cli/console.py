@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,32 @@ def note(text: str, style: str = "") -> None:
         sys.stderr.write(printable(text) + "\n")
         return
     stderr().print(printable(text), style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+def counted(number: int, what: str, plural: str = "s") -> str:
+    """Such as `1 run`, `2,000 runs`."""
+    return f"{number:,} {what}{plural if number != 1 else ''}"
+
+
+def cell(text: str) -> str:
+    """`text` that is not ours, for `print_table`: on one line, and not read as markup."""
+    from rich.markup import escape
+
+    return escape(printable(text).replace("\n", " "))
+
+
+def print_table(headings: Iterable[str], rows: Iterable[tuple[str, ...]], *, lines_after: Collection[int] = ()) -> None:
+    """A table on stdout, of rich markup, with a line after some of its rows. The first column is text; of the others,
+    those with a heading are numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for at, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if at and heading else "left", overflow="fold")
+    for at, row in enumerate(rows):
+        table.add_row(*row, end_section=at in lines_after)
+    stdout().print(table)
 
 
 def write_json(document: Any) -> None:

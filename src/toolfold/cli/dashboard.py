@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolfold.cli.announce import has_display, opened
-from toolfold.cli.console import note, printable
+from toolfold.cli.console import counted, note
 from toolfold.cli.options import DataDir
 from toolfold.errors import ConfigError
 
@@ -85,4 +85,4 @@ def _list(found: list[Running], chosen: Running) -> None:
     for each in found:
         began = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.since))
         mark = "→" if each is chosen else " "
-        note(printable(f"{mark} {each.pid}  {each.kind:5}  since {began}  {each.servers} servers  {each.cwd}"))
+        note(f"{mark} {each.pid}  {each.kind:5}  since {began}  {counted(each.servers, 'server')}  {each.cwd}")

@@ -66,7 +66,7 @@ def moment(text: str) -> float:
 
 
 def exported_spans(*, quiet: bool = False) -> AbstractContextManager[None]:
-    """Meanwhile spans go where OpenTelemetry's variables say. What keeps them from it is said, unless `quiet`."""
+    """Meanwhile spans go where OpenTelemetry's variables say. Why they do not is printed, unless `quiet`."""
     from toolfold.telemetry.otel import exported
 
     def say(text: str) -> None:

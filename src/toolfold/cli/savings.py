@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolfold.cli.console import note, printable, stdout, write_json
+from toolfold.cli.console import cell, counted, note, print_table, printable, stdout, write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
 from toolfold.cli.trust import offer_trust
 
@@ -51,7 +51,7 @@ def savings(
     async def work() -> tuple[Savings, dict[str, str], float]:
         async with open_fold(config, catalog, data) as fold:
             if fold.catalog.missing:
-                note(f"Listing {len(fold.catalog.missing)} servers …")
+                note(f"Listing {counted(len(fold.catalog.missing), 'server')} …")
                 await fold.listed(timeout=_LISTING_SECONDS)
             states = fold.roster.states()
             left = {name: states[name].text if name in states else "not listed yet" for name in fold.catalog.missing}
@@ -133,29 +133,20 @@ def _as_data(measured: Savings, left: dict[str, str], per_million: float) -> dic
 
 
 def _show(measured: Savings, left: dict[str, str], per_million: float) -> None:
-    from rich import box
-    from rich.table import Table
-
     from toolfold.telemetry.savings import price
+
+    def row(name: str, tools: int, tokens: int, style: str = "") -> tuple[str, ...]:
+        begin, end = (f"[{style}]", "[/]") if style else ("", "")
+        dollars = f"{price(tokens, per_million):,.2f}"
+        return f"{begin}{name}{end}", f"{tools:,}", f"{begin}{tokens:,}{end}", dollars
 
     console = stdout()
     if measured.servers:
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        table.add_column("server")
-        for heading in ("tools", "tokens", "$ per 1,000 requests"):
-            table.add_column(heading, justify="right")
-        rows = [(printable(each.server), each.tools, each.tokens) for each in measured.servers]
-        for name, tools, tokens in rows:
-            table.add_row(name, f"{tools:,}", f"{tokens:,}", f"{price(tokens, per_million):,.2f}")
-        table.add_section()
-        for name, tools, tokens in (
-            ("all of them, direct", measured.tools, measured.direct),
-            ("Toolfold", 2, measured.own),
-        ):
-            table.add_row(
-                f"[bold]{name}[/]", f"{tools:,}", f"[bold]{tokens:,}[/]", f"{price(tokens, per_million):,.2f}"
-            )
-        console.print(table)
+        rows = [row(cell(each.server), each.tools, each.tokens) for each in measured.servers]
+        rows.append(row("all of them, direct", measured.tools, measured.direct, "bold"))
+        rows.append(row("Toolfold", 2, measured.own, "bold"))
+        headings = ("server", "tools", "tokens", "$ per 1,000 requests")
+        print_table(headings, rows, lines_after=[len(measured.servers) - 1])
         console.print()
     for line in _remarks(measured, left, per_million):
         console.print(printable(line), highlight=False, markup=False)
@@ -169,11 +160,10 @@ def _remarks(measured: Savings, left: dict[str, str], per_million: float) -> lis
         share = measured.own / measured.direct
         lines.append(f"Toolfold's definitions are {share:.2%} of that: {measured.saved:,} tokens less in each request.")
     verdict = "cheaper with direct calls" if measured.direct < measured.crossover else "past that"
-    tools = measured.crossover_tools
     lines.append(
-        f"Crossover: below {measured.crossover:,} tokens of definitions (about {tools} tool{'s'[: tools != 1]} like"
-        f" these) direct calls are cheaper: {measured.own} for the two tools and {measured.search:,} for one search."
-        f" This config is {verdict}."
+        f"Crossover: below {measured.crossover:,} tokens of definitions (about"
+        f" {counted(measured.crossover_tools, 'tool')} like these) direct calls are cheaper: {measured.own} for the"
+        f" two tools and {measured.search:,} for one search. This config is {verdict}."
     )
     return [
         *lines,
@@ -185,6 +175,6 @@ def _remarks(measured: Savings, left: dict[str, str], per_million: float) -> lis
 def _method(tokenizer: str) -> str:
     from toolfold.telemetry.tokens import INSTALL, is_exact
 
-    counted = f"Counted with the {tokenizer or 'o200k'} tokenizer."
-    how = counted if tokenizer or is_exact() else f"Estimated; exact with: {INSTALL}."
+    exact = f"Counted with the {tokenizer or 'o200k'} tokenizer."
+    how = exact if tokenizer or is_exact() else f"Estimated; exact with: {INSTALL}."
     return _METHOD.format(how=how)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolfold.cli.console import note, printable, stdout, write_json
+from toolfold.cli.console import cell, counted, note, print_table, stdout, write_json
 from toolfold.cli.options import Config, DataDir, Json, moment
 
 if TYPE_CHECKING:
@@ -24,9 +23,12 @@ def register(app: typer.Typer) -> None:
 
 
 def stats(
-    since: Annotated[str, typer.Option(help="From a day on (2026-11-02, of UTC), or an age (7d).")] = "",
+    since: Annotated[str, typer.Option(help="From this day on (2026-11-02, in UTC), or an age (7d).")] = "",
     caller: Annotated[str | None, typer.Option(help="Only what this caller did.")] = None,
-    session: Annotated[str | None, typer.Option(help="Only what was done in this session.")] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(help="Only what was done in this session; tools are not counted by session, and left out."),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Rows of each table.")] = 10,
     config: Config = None,
     data: DataDir = None,
@@ -42,7 +44,8 @@ def stats(
     from toolfold.config.load import load_here
     from toolfold.telemetry.ledger_reader import LedgerReader
 
-    ledger = LedgerReader(load_here(config, data_dir=data).settings)
+    settings = load_here(config, data_dir=data).settings
+    ledger = LedgerReader(settings)
     day = _day(since) if since else None
     totals = ledger.totals(since=day, caller=caller, session=session)
     if json:
@@ -50,7 +53,7 @@ def stats(
     elif not totals.requests:
         note("Nothing has been run or searched yet." if not since else "Nothing has been run or searched since then.")
     else:
-        _show_totals(totals)
+        _show_totals(totals, settings.tokenizer)
         _show_parts(ledger, day, caller, session, limit)
 
 
@@ -67,8 +70,9 @@ def _as_data(
 
     from toolfold.telemetry.totals import METHOD
 
-    sessions = ledger.by_session(since=since, caller=caller)
-    callers = ledger.by_caller(since=since)
+    callers = ledger.by_caller(since=since, caller=caller, session=session)
+    sessions = ledger.by_session(since=since, caller=caller, session=session)
+    tools = ledger.by_tool(since=since, caller=caller) if session is None else []
     return {
         "since": since,
         "caller": caller,
@@ -78,30 +82,26 @@ def _as_data(
             {"day": day, **each.data()}
             for day, each in ledger.by_day(since=since, caller=caller, session=session).items()
         ],
-        "callers": [{"caller": name, **each.data()} for name, each in callers.items() if caller in (None, name)],
-        "sessions": [
-            {"caller": who, "session": name, **each.data()}
-            for (who, name), each in sessions.items()
-            if session in (None, name)
-        ],
-        "tools": [asdict(each) for each in ledger.by_tool(since=since, caller=caller)],
+        "callers": [{"caller": name, **each.data()} for name, each in callers.items()],
+        "sessions": [{"caller": who, "session": name, **each.data()} for (who, name), each in sessions.items()],
+        "tools": [asdict(each) for each in tools],
         "method": METHOD,
     }
 
 
-def _show_totals(totals: Totals) -> None:
+def _show_totals(totals: Totals, tokenizer: str) -> None:
     console = stdout()
     console.print(
-        f"{_many(totals.runs, 'run')} ({totals.failed:,} failed), {_many(totals.calls, 'call')}"
-        f" ({totals.call_errors:,} failed), {_many(totals.searches, 'search', 'es')}"
-        f" in {_many(totals.conversations, 'conversation')}",
+        f"{counted(totals.runs, 'run')} ({totals.failed:,} failed), {counted(totals.calls, 'call')}"
+        f" ({totals.call_errors:,} failed), {counted(totals.searches, 'search', 'es')}"
+        f" in {counted(totals.conversations, 'conversation')}",
         highlight=False,
     )
     console.print()
     labels = totals.labels
     rows = [
         (
-            f"our definitions, {_many(totals.requests, 'request')}",
+            f"our definitions, {counted(totals.requests, 'request')}",
             totals.tokens_definitions,
             labels["tokens_definitions"],
         ),
@@ -110,7 +110,7 @@ def _show_totals(totals: Totals) -> None:
         ("outputs", totals.tokens_outputs, labels["tokens_outputs"]),
         ("[bold]sent[/]", totals.tokens_sent, labels["tokens_sent"]),
         (
-            f"all definitions, {_many(totals.requests_direct, 'request')}",
+            f"all definitions, {counted(totals.requests_direct, 'request')}",
             totals.tokens_direct_definitions,
             labels["tokens_direct_definitions"],
         ),
@@ -119,18 +119,18 @@ def _show_totals(totals: Totals) -> None:
         (f"[bold]saved ({totals.share_saved:.1%})[/]", totals.tokens_saved, labels["tokens_saved"]),
         ("saved if all definitions were cached", totals.cached_saved, labels["tokens_saved"]),
     ]
-    _table(
+    print_table(
         ("", "tokens", "dollars", ""),
         [(name, f"{tokens:,}", _dollars(totals.cost(tokens)), label) for name, tokens, label in rows],
-        after=(4, 7),
+        lines_after=(4, 7),
     )
     console.print(f"${totals.price:g} per million tokens (`token_price`).", highlight=False)
     if totals.label == "estimated":
         from toolfold.telemetry.counting import can_count
         from toolfold.telemetry.tokens import INSTALL
 
-        newest = "Exact counts take ten seconds, and `toolfold run` makes none."
-        why = newest if can_count() else f"Exact with: {INSTALL}"
+        later = "A gateway counts exactly after ten seconds, `toolfold run` never does."
+        why = later if can_count(tokenizer) else f"Exact with: {INSTALL}"
         console.print(f"Partly estimated. {why}", highlight=False, markup=False)
 
 
@@ -145,41 +145,19 @@ def _show_parts(ledger: LedgerReader, since: str | None, caller: str | None, ses
         parts.append(("session", named[:limit]))
     for title, rows in parts:
         stdout().print()
-        _table(
+        print_table(
             (title, "runs", "failed", "calls", "sent", "direct", "saved"),
-            [(_name(name), *(f"{getattr(each, field):,}" for field in _SUMS)) for name, each in rows],
+            [(cell(name), *(f"{getattr(each, field):,}" for field in _SUMS)) for name, each in rows],
         )
     tools = ledger.by_tool(since=since, caller=caller)[:limit] if session is None else []
     if tools:
         stdout().print()
         rows = [
-            (_name(each.tool), f"{each.calls:,}", f"{each.errors:,}", f"{each.tokens_results:,}", each.label)
+            (cell(each.tool), f"{each.calls:,}", f"{each.errors:,}", f"{each.tokens_results:,}", each.label)
             for each in tools
         ]
-        _table(("tool", "calls", "failed", "tokens of results", ""), rows)
-
-
-def _many(number: int, what: str, plural: str = "s") -> str:
-    return f"{number:,} {what}{plural if number != 1 else ''}"
+        print_table(("tool", "calls", "failed", "tokens of results", ""), rows)
 
 
 def _dollars(amount: float) -> str:
     return f"{amount:,.2f}" if abs(amount) >= 1 else f"{amount:.4f}"
-
-
-def _name(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(printable(text).replace("\n", " "))
-
-
-def _table(headings: Iterable[str], rows: Iterable[tuple[str, ...]], after: tuple[int, ...] = ()) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for at, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if at and heading else "left", overflow="fold")
-    for at, row in enumerate(rows):
-        table.add_row(*row, end_section=at in after)
-    stdout().print(table)

@@ -51,7 +51,7 @@ async def reachable(
 ) -> AsyncGenerator[None]:
     """Meanwhile this process can be asked what it is, and for a link to its dashboard.
 
-    Without a data folder that can be written it cannot, which is logged and no reason not to serve.
+    Where the data folder cannot be written, that is logged, and the gateway serves without it.
     """
     about = Running(pid=os.getpid(), since=time.time(), kind=kind, cwd=_folder(), servers=servers)
     folder = data_dir / FOLDER
@@ -110,7 +110,7 @@ def running(data_dir: Path) -> list[Running]:
 
 
 def ask_for_link(gateway: Running) -> str:
-    """A link to its dashboard. Raises OSError or ValueError where it does not answer."""
+    """A link to its dashboard. Raises OSError, ValueError or KeyError where it does not answer as it should."""
     told = _ask(Path(gateway.file), b"dashboard")
     return str(told["link"])
 

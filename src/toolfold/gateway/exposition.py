@@ -17,13 +17,13 @@ from toolfold import __version__
 if TYPE_CHECKING:
     from toolfold.fold import Toolfold
     from toolfold.session.start import Statistics
-    from toolfold.telemetry.metrics import Buckets, Counts, TokenCounts, TokenUse
+    from toolfold.telemetry.metrics import Buckets, Metrics, TokenCounts, TokenUse
     from toolfold.upstream.health import Health
 
 Labelled = Mapping[tuple[str, ...], float]
 
 
-async def exposition(fold: Toolfold, counts: Counts, tokens: TokenCounts, accept: str) -> tuple[bytes, str]:
+async def exposition(fold: Toolfold, counts: Metrics, tokens: TokenCounts, accept: str) -> tuple[bytes, str]:
     """The text, and its media type, in the form that `accept` asks for."""
     statistics = await fold.statistics()
     health, tools = fold.fleet.health(), len(fold.catalog.tools)
@@ -57,7 +57,7 @@ class _Once(Collector):
         return self._families
 
 
-def _runs(counts: Counts) -> Iterator[Metric]:
+def _runs(counts: Metrics) -> Iterator[Metric]:
     yield _counter("runs", "Programs and direct calls that ended.", counts.runs, "caller", "language", "status")
     yield _counter("run_errors", "Runs that failed, by the error's code.", _single(counts.run_errors), "code")
     yield _gauge("runs_active", "Runs under way, those that wait in line included.", counts.active)
@@ -72,7 +72,7 @@ def _runs(counts: Counts) -> Iterator[Metric]:
     yield _histogram("search_duration_seconds", "Searches of the catalog.", {(): counts.search_seconds})
 
 
-def _calls(counts: Counts) -> Iterator[Metric]:
+def _calls(counts: Metrics) -> Iterator[Metric]:
     names = "kind", "server", "tool", "status"
     yield _counter("calls", "Calls to servers, those that were refused included.", counts.calls, *names)
     yield _counter("call_errors", "Calls that failed, by the error's code.", counts.call_errors, "server", "code")
@@ -94,7 +94,7 @@ def _tokens(used: Mapping[TokenUse, int], price: float, *, is_estimated: bool) -
     yield _counter("cost_dollars", "What these tokens cost, by the setting `token_price`.", costs, "way")
 
 
-def _people(counts: Counts) -> Iterator[Metric]:
+def _people(counts: Metrics) -> Iterator[Metric]:
     yield _counter("approvals", "Questions to a person, by the reply.", _single(counts.approvals), "reply")
     yield _gauge("approvals_pending", "Questions that wait for a person.", counts.asking)
     yield _histogram("approval_wait_seconds", "Until a person has replied.", {(): counts.approval_seconds})

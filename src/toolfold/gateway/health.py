@@ -29,7 +29,7 @@ async def alive(scope: Scope, receive: Receive, send: Send) -> None:
 class Readiness:
     """Whether programs can run: the sandbox is there, and each server has had a chance to say what it offers.
 
-    Asking it starts the sandbox again where that has failed, so that a gateway nobody uses recovers.
+    Asking it starts the sandbox again where that has failed, so that an idle gateway recovers.
     """
 
     def __init__(self, fold: Toolfold, callers: Callers, *, programs: bool) -> None:

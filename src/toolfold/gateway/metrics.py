@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from toolfold.config.metrics import ANYONE, OWNER
 from toolfold.errors import ConfigError
 from toolfold.gateway.routes import header, site_refusal
-from toolfold.telemetry.metrics import Counts, TokenCounts
+from toolfold.telemetry.metrics import Metrics, TokenCounts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -47,7 +47,7 @@ class MetricsEndpoint:
             )
         self._fold = fold
         self._hosts = hosts
-        self._counts = Counts(
+        self._counts = Metrics(
             settings.callers, settings.servers, lambda server, tool: fold.catalog.shown_tool(server, tool) is not None
         )
         self._tokens = TokenCounts(fold.ledger)

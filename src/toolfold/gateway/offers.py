@@ -27,7 +27,7 @@ FIRST_LISTING = 6.0
 """Seconds that a list waits for servers that were never listed: some clients give up after ten. The rest is announced
 when it is there."""
 _ESTIMATED = 0.93
-"""How much of the budget is given away: counts are estimates, and exact ones load 60 MB of vocabulary."""
+"""The share of the budget that is used: tokens are estimated, since exact counts would load 60 MB of vocabulary."""
 _Key = tuple[str, str]
 
 

@@ -67,15 +67,14 @@ class Routes:
 
 
 class Late:
-    """An application that is imported and made by the first request to it, which may come before that is possible:
-    requests wait, within reason."""
+    """An application that its first request imports and makes. Requests before `become` wait, within limits."""
 
     def __init__(self) -> None:
         self._maker: asyncio.Future[Callable[[], ASGIApp]] = asyncio.get_running_loop().create_future()
         self._making: asyncio.Task[ASGIApp] | None = None
 
     def become(self, make: Callable[[], ASGIApp]) -> None:
-        """From now on it is possible. `make` is called in a thread, once."""
+        """`make` returns the application. It is called once, in a thread."""
         self._maker.set_result(make)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,8 +97,7 @@ class Authenticated:
     """Refuses every request without the owner's bearer token or that of a configured caller.
 
     `scope["state"]` then says whose it was (`caller`, its `groups`, whether it is the `owner` or a `host`
-    application), and in `context`
-    the values that a host application gave with it, in the header `Toolfold-Context`.
+    application), and in `context` the values that a host application sent in the header `Toolfold-Context`.
     """
 
     def __init__(self, app: ASGIApp, callers: Callers, *, owner: bool = False, scrapers: bool = False) -> None:

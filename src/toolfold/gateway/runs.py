@@ -122,6 +122,9 @@ class _ClientRun:
     ) -> None:
         self.caller = caller(ctx)
         self._session = session
+        # The name of a connection's session is ours; `@OWNER/NAME` is one that another caller shares.
+        is_ours = session is not None and session.startswith("@") and "/" not in session
+        self._shown_session = None if is_ours else session
         self._ask_locally = ask_locally
         self._waits = waits
         self._ctx = ctx
@@ -166,8 +169,7 @@ class _ClientRun:
             if self._ask_locally is None:
                 return Replied("no", "elicitation", "the client could not be asked")
             self._on_event(Progress(_ASKED_HERE))
-            inner = self._session is not None and self._session.startswith("@") and "/" not in self._session
-            return await self._ask_locally(question, self.caller, None if inner else self._session)
+            return await self._ask_locally(question, self.caller, self._shown_session)
         finally:
             self._asking -= 1
 
@@ -177,7 +179,7 @@ class _ClientRun:
         try:
             if self._ask_locally is None:
                 return await asking
-            with self._ask_locally.questions.waiting(question, self.caller, self._session) as here:
+            with self._ask_locally.questions.waiting(question, self.caller, self._shown_session) as here:
                 await asyncio.wait([asking, here.answer], return_when=asyncio.FIRST_COMPLETED)
                 return here.answer.result() if here.answer.done() else asking.result()
         finally:

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from toolfold.config.settings import Settings
 from toolfold.definitions import ToolResult
-from toolfold.errors import AuditUnavailable, ToolfoldError
+from toolfold.errors import AuditUnavailable
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import RunResult
 from toolfold.guards.guard import Call, Proceed
-from toolfold.guards.record import is_small, size_of
+from toolfold.guards.record import coded, is_small, size_of
 from toolfold.telemetry import tokens
 from toolfold.telemetry.audit import AuditLog
 from toolfold.telemetry.audit_records import CallEnded, CallStarted, RunEnded, RunStarted
@@ -65,7 +65,7 @@ class Audit:
             error = f"{result.error.code}: {result.error.message}" if result.error is not None else ""
             return result
         except BaseException as problem:
-            error = _named(problem)
+            error = ": ".join(coded(problem))
             raise
         finally:
             self.log.add(
@@ -110,7 +110,7 @@ class Audit:
             error = "tool: the tool reported an error" if result.is_error else ""
             return result
         except BaseException as problem:
-            error = _named(problem)
+            error = ": ".join(coded(problem))
             raise
         finally:
             notes = call.notes
@@ -142,12 +142,6 @@ def _as_it_is(_run: RunContext, value: Any) -> Any:
 
 def _since(begun: float) -> float:
     return round((time.perf_counter() - begun) * 1000, 3)
-
-
-def _named(problem: BaseException) -> str:
-    if isinstance(problem, ToolfoldError):
-        return f"{problem.code}: {problem.message}"
-    return "cancelled: " if isinstance(problem, asyncio.CancelledError) else f"internal: {type(problem).__name__}"
 
 
 def shape(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -211,12 +211,12 @@ class RunContext:
         return self.session_of or (self.caller, self.session)
 
     @property
-    def is_heard(self) -> bool:
-        """Whether anybody wants to know what it prints while it runs."""
+    def has_listeners(self) -> bool:
+        """Whether what it prints is reported while it runs."""
         return self.on_event is not None or self.watch is not None
 
     def printed(self, text: str) -> None:
-        """Tell who listens, and the observers, what the program has printed."""
+        """Report what the program has printed to the listener and the observers."""
         if self.watch is not None:
             self.watch.printed(text)
         if self.on_event is not None:

@@ -45,7 +45,7 @@ class Record:
             return result
         except BaseException as problem:
             outcome = problem
-            error = _said(problem, call)
+            error = _message(problem, call)
             raise
         finally:
             if watch is not None and seen is not None and outcome is not None:
@@ -65,10 +65,17 @@ class Record:
                 call.run.emit(record)
 
 
-def _said(problem: BaseException, call: Call) -> str:
+def _message(problem: BaseException, call: Call) -> str:
     if isinstance(problem, asyncio.CancelledError):
         return CANCELLED if call.notes.sent else CANCELLED_BEFORE
-    return problem.message if isinstance(problem, ToolfoldError) else type(problem).__name__
+    return coded(problem)[1]
+
+
+def coded(problem: BaseException) -> tuple[str, str]:
+    """The code and the message that an exception is recorded with."""
+    if isinstance(problem, ToolfoldError):
+        return problem.code, problem.message
+    return ("cancelled", "") if isinstance(problem, asyncio.CancelledError) else ("internal", type(problem).__name__)
 
 
 def is_small(arguments: Any) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from toolfold.errors import ToolfoldError
-from toolfold.guards.record import blobs_size, text_of
+from toolfold.guards.record import blobs_size, coded, text_of
 from toolfold.telemetry.observe import Observer, Observers, SeenCall, SeenQuestion, SeenRun
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ class Watch:
         # Where there may be private values in it, it is known without them only later.
         code = run.code if run.privacy is None else ""
         self._run = seen = SeenRun(run.id, run.caller, run.shown_session, run.language, code)
-        self._observers.tell(Observer.run_started, seen)
+        self._observers.notify(Observer.run_started, seen)
         try:
             result = await work()
             seen.ok, seen.text = result.success, result.text
@@ -49,10 +47,10 @@ class Watch:
         finally:
             seen.code = seen.code or run.notes.code
             seen.ms = _since(seen.begun)
-            self._observers.tell(Observer.run_ended, seen)
+            self._observers.notify(Observer.run_ended, seen)
 
     def printed(self, text: str) -> None:
-        self._observers.tell(Observer.run_printed, self._seen, text)
+        self._observers.notify(Observer.run_printed, self._seen, text)
 
     def call_started(self, call: Call) -> SeenCall:
         run = self._seen
@@ -62,7 +60,7 @@ class Watch:
         run.call_count += 1
         if len(run.calls) < _MOST_CALLS:
             run.calls.append(seen)
-        self._observers.tell(Observer.call_started, run, seen)
+        self._observers.notify(Observer.call_started, run, seen)
         return seen
 
     def call_ended(self, seen: SeenCall, call: Call, outcome: ToolResult | BaseException) -> None:
@@ -77,13 +75,13 @@ class Watch:
             text = text_of(outcome)
             seen.text_size, seen.result_size = len(text), len(text) + blobs_size(outcome)
             seen.text = text if call.run.privacy is None else ""
-        self._observers.tell(Observer.call_ended, self._seen, seen)
+        self._observers.notify(Observer.call_ended, self._seen, seen)
         seen.text = ""
 
     async def ask(self, question: Question, ask: Callable[[Question], Awaitable[Replied]]) -> Replied:
         """`ask`, which puts the question to a person."""
         seen = SeenQuestion(self._seen.id, question.server)
-        self._observers.tell(Observer.asked, seen)
+        self._observers.notify(Observer.asked, seen)
         begun = time.perf_counter()
         try:
             replied = await ask(question)
@@ -92,19 +90,12 @@ class Watch:
         finally:
             seen.reply = seen.reply or "no"
             seen.ms = _since(begun)
-            self._observers.tell(Observer.answered, seen)
+            self._observers.notify(Observer.answered, seen)
 
     @property
     def _seen(self) -> SeenRun:
         assert self._run is not None
         return self._run
-
-
-def coded(problem: BaseException) -> tuple[str, str]:
-    """The code and the message that an exception is recorded with."""
-    if isinstance(problem, ToolfoldError):
-        return problem.code, problem.message
-    return ("cancelled", "") if isinstance(problem, asyncio.CancelledError) else ("internal", type(problem).__name__)
 
 
 def _since(begun: float) -> float:

@@ -347,7 +347,7 @@ class Sessions:
             workspace,
             name,
             self._settings.output_chars,
-            run.printed if run.is_heard else None,
+            run.printed if run.has_listeners else None,
             run.privacy.stream() if run.privacy is not None else None,
         )
         images = Images(self._settings.sandbox.images, images_refused(self._settings))

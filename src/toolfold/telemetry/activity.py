@@ -162,20 +162,20 @@ class Activity(Observer):
         """Of one caller, or of all. The counts of the longest unseen of very many callers are forgotten."""
         return self.total if caller is None else self._counts.get(caller, Counts())
 
-    def watch(self, *, caller: str | None = None, run: str | None = None) -> Watcher:
-        """Everything that happens from now on, or what happens to one caller's runs, or to one run.
+    def watch(self) -> Watcher:
+        """Everything that happens from now on.
 
         with activity.watch() as events:
             async for event in events: ...
         """
-        return Watcher(self._watchers, caller, run)
+        return Watcher(self._watchers)
 
     def close(self) -> None:
         """End every watch."""
         for watcher in [*self._watchers]:
             watcher.end()
 
-    # What it is told
+    # What it observes
 
     def run_started(self, run: SeenRun) -> None:
         seen = ActiveRun(run.id, run.caller, run.session, run.language, run.time)
@@ -183,13 +183,13 @@ class Activity(Observer):
         self._running[run.id] = seen
         for counts in self._counted(run.caller):
             counts.runs += 1
-        self._tell(ActivityEvent("run", seen))
+        self._notify(ActivityEvent("run", seen))
 
     def run_printed(self, run: SeenRun, text: str) -> None:
         seen = self._running.get(run.id)
         if seen is not None and text:
             seen.print(text)
-            self._tell(ActivityEvent("output", seen, text[-_MOST_UNREAD:]))
+            self._notify(ActivityEvent("output", seen, text[-_MOST_UNREAD:]))
 
     def call_started(self, run: SeenRun, call: SeenCall) -> None:
         seen = self._running.get(run.id)
@@ -198,7 +198,7 @@ class Activity(Observer):
         seen.call_count += 1
         if len(seen.calls) < MOST_CALLS:
             seen.calls.append(call)
-        self._tell(ActivityEvent("call", seen, call=call))
+        self._notify(ActivityEvent("call", seen, call=call))
 
     def call_ended(self, run: SeenRun, call: SeenCall) -> None:
         for counts in self._counted(run.caller):
@@ -206,7 +206,7 @@ class Activity(Observer):
             counts.failed_calls += not call.ok
         seen = self._running.get(run.id)
         if seen is not None:
-            self._tell(ActivityEvent("call_end", seen, call=call))
+            self._notify(ActivityEvent("call_end", seen, call=call))
 
     def run_ended(self, run: SeenRun) -> None:
         seen = self._running.pop(run.id, None)
@@ -223,7 +223,7 @@ class Activity(Observer):
         while len(self._ended) > MOST_RUNS or (self._held > MOST_CHARS and len(self._ended) > 1):
             forgotten, _ = self._ended.popitem(last=False)
             self._held -= self._sizes.pop(forgotten)
-        self._tell(ActivityEvent("run_end", seen))
+        self._notify(ActivityEvent("run_end", seen))
 
     def searched(self, search: SeenSearch) -> None:
         for counts in self._counted(search.caller):
@@ -236,7 +236,7 @@ class Activity(Observer):
         if len(self._counts) > _MOST_CALLERS:
             self._counts.popitem(last=False)
 
-    def _tell(self, event: ActivityEvent) -> None:
+    def _notify(self, event: ActivityEvent) -> None:
         for watcher in self._watchers:
             watcher.put(event)
 
@@ -244,10 +244,8 @@ class Activity(Observer):
 class Watcher:
     """The events of one watch. One that is slow misses the oldest output, and is told so; it holds nothing up."""
 
-    def __init__(self, watchers: set[Watcher], caller: str | None, run: str | None) -> None:
+    def __init__(self, watchers: set[Watcher]) -> None:
         self._watchers = watchers
-        self._caller = caller
-        self._run = run
         self._events: deque[ActivityEvent] = deque()
         self._chars = 0
         self._lost = 0
@@ -282,12 +280,9 @@ class Watcher:
         self._more.set()
 
     def put(self, event: ActivityEvent) -> None:
-        run = event.run
-        if run is None or self._caller not in (None, run.caller) or self._run not in (None, run.id):
-            return
         last = self._events[-1] if self._events else None
-        if last is not None and event.kind == last.kind == "output" and last.run is run and len(last.text) < 4096:
-            self._events[-1] = ActivityEvent("output", run, last.text + event.text)
+        if last is not None and event.kind == last.kind == "output" and last.run is event.run and len(last.text) < 4096:
+            self._events[-1] = ActivityEvent("output", event.run, last.text + event.text)
         else:
             self._events.append(event)
         self._chars += len(event.text)

@@ -38,18 +38,20 @@ class LedgerReader:
         """By days as `2026-11-16`, the first one first."""
         return self._grouped(lambda day, key: day, since, caller, session)
 
-    def by_caller(self, *, since: date | str | None = None) -> dict[str, Totals]:
+    def by_caller(
+        self, *, since: date | str | None = None, caller: str | None = None, session: str | None = None
+    ) -> dict[str, Totals]:
         """By callers, those with the most requests first."""
-        return _most_first(self._grouped(lambda day, key: key.caller, since))
+        return _most_first(self._grouped(lambda day, key: key.caller, since, caller, session))
 
     def by_session(
-        self, *, since: date | str | None = None, caller: str | None = None
+        self, *, since: date | str | None = None, caller: str | None = None, session: str | None = None
     ) -> dict[tuple[str, str], Totals]:
         """By caller and session, those with the most requests first."""
-        return _most_first(self._grouped(lambda day, key: (key.caller, key.session), since, caller))
+        return _most_first(self._grouped(lambda day, key: (key.caller, key.session), since, caller, session))
 
     def by_tool(self, *, since: date | str | None = None, caller: str | None = None) -> list[ToolTotals]:
-        """The tools that were called, the most used first."""
+        """The tools that were called, the most used first. They are not counted by session."""
         sums: dict[str, Counts] = defaultdict(Counts)
         for _, key, counts in self._rows(since):
             if key.tool and caller in (None, key.caller):

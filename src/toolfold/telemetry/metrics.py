@@ -1,4 +1,4 @@
-"""What a gateway counts, for `/metrics`: plain numbers, kept as things happen and read when somebody asks.
+"""What a gateway counts, for `/metrics`: plain numbers, kept as things happen and read by each scrape.
 
 Names that become labels are bounded: those of the config and the catalog, and only so many of them. Text that a caller
 or a program chose never becomes one.
@@ -59,9 +59,14 @@ class Buckets:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def copy(self) -> Buckets:
+        copied = Buckets(self.bounds)
+        copied.counts, copied.total = self.counts.copy(), self.total
+        return copied
 
-class Counts(Observer):
-    """Counts everything that it is told. `is_tool` says whether the catalog has a tool of a server.
+
+class Metrics(Observer):
+    """Counts what happens in a fold. `is_tool` says whether the catalog has a tool of a server.
 
     `callers` and `servers` are the configured ones: others are counted under a common name.
     """
@@ -137,12 +142,11 @@ class Counts(Observer):
         self.approvals[question.reply if question.reply in self.approvals else OTHER] += 1
         self.approval_seconds.add(question.ms / 1000)
 
-    def copy(self) -> Counts:
+    def copy(self) -> Metrics:
         """For another thread: nothing is added to it while it is read."""
         copied = copy(self)
         for name, value in vars(self).items():
-            if isinstance(value, dict):
-                setattr(copied, name, cast("dict[Any, Any]", value).copy())
+            setattr(copied, name, _copied(value))
         return copied
 
     def caller(self, name: str) -> str:
@@ -209,6 +213,14 @@ class TokenCounts:
         days = self._ledger.by_day(since=self._since)
         self.is_estimated = any(totals.label == "estimated" for totals in days.values())
         return {day: {use: getattr(totals, name) for use, name in _TOKENS.items()} for day, totals in days.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Buckets | Counter):
+        return cast("Any", value).copy()
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in cast("dict[Any, Any]", value).items()}
+    return value
 
 
 def _bounded(counter: Counter[Key], key: Key, most: int) -> Key | str:

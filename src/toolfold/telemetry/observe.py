@@ -59,7 +59,7 @@ class SeenRun:
     id: str
     caller: str
     session: str | None
-    """As somebody named it."""
+    """Its name; None for a run without a named session."""
     language: str
     code: str
     time: float = field(default_factory=now)
@@ -89,7 +89,7 @@ class SeenSearch:
 
 @dataclass(slots=True)
 class SeenQuestion:
-    """Something that a person was asked. `reply` is empty until it is answered; `no` where nobody did in time."""
+    """Something that a person was asked. `reply` is empty until it is answered; `no` where it was not in time."""
 
     run: str
     server: str
@@ -136,10 +136,10 @@ class Observers:
         self._all.append(observer)
         return lambda: self._all.remove(observer)
 
-    def tell(self, what: Callable[..., None], *seen: Any) -> None:
-        """`what` is the method of `Observer` to call: `observers.tell(Observer.searched, search)`."""
+    def notify(self, method: Callable[..., None], *seen: Any) -> None:
+        """`method` is the one of `Observer` to call: `observers.notify(Observer.searched, search)`."""
         for observer in self._all:
             try:
-                getattr(observer, what.__name__)(*seen)
+                getattr(observer, method.__name__)(*seen)
             except Exception:
-                _log.exception("an observer failed: %s.%s", type(observer).__name__, what.__name__)
+                _log.exception("an observer failed: %s.%s", type(observer).__name__, method.__name__)

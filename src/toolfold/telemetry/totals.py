@@ -34,7 +34,7 @@ class Totals:
     calls: int = 0
     call_errors: int = 0
     conversations: int = 0
-    """A caller's use of one session, or of none, for as long as one gateway runs."""
+    """A caller's use of one session, or of none, on one day of one gateway."""
     requests: int = 0
     """Of the model, with Toolfold."""
     requests_direct: int = 0

@@ -22,7 +22,7 @@ DENIED = "Not allowed. The program was told so."
 SENT = "Sent. The program goes on."
 DECLINED = "Declined. The server was told so."
 TOO_LATE = "Too late: this was answered already, or the program does not wait any more."
-SAYINGS = (ALLOWED, DENIED, SENT, DECLINED, TOO_LATE)
+MESSAGES = (ALLOWED, DENIED, SENT, DECLINED, TOO_LATE)
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,11 @@ def shown_questions(questions: Questions, problem: Problem | None = None) -> lis
 def _shown(waiting: OpenQuestion, problem: Problem | None) -> Shown:
     asked = waiting.question
     typed = problem.typed if problem is not None and problem.id == waiting.id else {}
-    session = waiting.session or ""
     return Shown(
         id=waiting.id,
         question=asked,
         caller=waiting.caller,
-        session="" if session.startswith("@") else session,
+        session=waiting.session or "",
         since=waiting.since,
         host=(urlsplit(asked.form.url).hostname or "") if asked.form is not None else "",
         # Its parts were escaped one by one, as on the approval page.

@@ -1,4 +1,4 @@
-"""The way to a gateway's dashboard. Its pages are imported, and a listener started, when somebody asks."""
+"""The way to a gateway's dashboard. Its pages are imported, and a listener started, on demand."""
 
 from __future__ import annotations
 

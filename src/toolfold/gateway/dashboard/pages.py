@@ -175,7 +175,7 @@ class Pages:
         return "questions", {
             "questions": asking.shown_questions(self._door.questions, problem),
             "problem": problem,
-            "done": done if done in asking.SAYINGS else "",
+            "done": done if done in asking.MESSAGES else "",
         }
 
     async def _servers(self, asked: Mapping[str, str]) -> Shown:

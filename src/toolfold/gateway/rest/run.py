@@ -35,7 +35,7 @@ _REFUSED_BODY = 64 * 1024**2
 _BODY_TIMEOUT = 30.0
 _HEARTBEAT = 15.0
 _FIRST_EVENT = 0.25
-"""Seconds for which a stream waits with its head: what cannot be run at all gets a status of its own."""
+"""Seconds to wait before the head of a stream is sent: a run that is refused at once gets an error status instead."""
 _MOST_UNREAD = 1_000_000
 """Characters of output that wait for a client; the oldest are left out."""
 _MOST_EVENTS = 5_000
@@ -226,7 +226,7 @@ class _Run:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_END_TIMEOUT)
         if not self._task.cancelled():
-            self._task.exception()  # it was told, or there is nobody to tell
+            self._task.exception()  # looked at, so that asyncio does not log it
 
 
 async def _send(send: Send, event: Event) -> None:

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from toolfold.errors import AuditUnavailable
 from toolfold.gateway.views import shapes
+from toolfold.gateway.views.runs import first_line
 from toolfold.telemetry.activity import Before
 from toolfold.telemetry.audit_reader import AuditReader, Call, Filter, Run
 from toolfold.telemetry.audit_records import ToolNoted
@@ -79,12 +80,12 @@ def _run(run: Run) -> shapes.Run:
         error_code=code,
         error=message,
         calls=run.calls,
-        first_line=next((line.strip() for line in run.code[:4000].split("\n") if line.strip()), "")[:200],
+        first_line=first_line(run.code),
     )
 
 
 def _call(call: Call, begun: float) -> shapes.Call:
-    kind, server, name = split_target(call.target)
+    kind, server, name = _split_target(call.target)
     return shapes.Call(
         id=call.call,
         kind=kind,
@@ -100,8 +101,8 @@ def _call(call: Call, begun: float) -> shapes.Call:
     )
 
 
-def split_target(target: str) -> tuple[Any, str, str]:
-    """Kind, server and name of what policies write as one."""
+def _split_target(target: str) -> tuple[Any, str, str]:
+    """Kind, server and name of a target as policies write it."""
     for kind in ("resource", "prompt"):
         if target.startswith(f"{kind}:"):
             server, _, name = target.removeprefix(f"{kind}:").partition(":")

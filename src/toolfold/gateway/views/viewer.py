@@ -31,8 +31,8 @@ class Viewer:
     person: bool = False
 
     def only(self, asked: str | None) -> str | None:
-        """Of the caller `asked` for (None: everyone that may be seen), whose to show; None is all. ForbiddenError
-        where it is somebody else's."""
+        """The caller to show; None is all of them. `asked` is who was asked for, None for everyone whom the viewer may
+        see. Raises ForbiddenError for another caller's."""
         if self.owner or asked == self.caller:
             return asked
         if asked is None:
@@ -40,5 +40,5 @@ class Viewer:
         raise ForbiddenError("Only the owner of this gateway may see what other callers do.")
 
     def one(self, asked: str | None) -> str:
-        """The same where it must be one caller: by default the viewer."""
+        """The same where only one caller can be shown: by default the viewer itself."""
         return self.only(asked) or self.caller

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import asdict
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,9 +15,10 @@ from toolfold.catalog.entries import View
 from toolfold.errors import InvalidRequest
 from toolfold.gateway.views import shapes
 from toolfold.gateway.views.audit import audit_page, run_of, runs_page
+from toolfold.gateway.views.runs import detail_shape, run_shape
 from toolfold.gateway.views.viewer import ForbiddenError, NotFoundError, TooLargeError, Viewer
 from toolfold.skills.skills import SCOPES
-from toolfold.telemetry.activity import ActiveRun, Activity, Before
+from toolfold.telemetry.activity import Activity, Before
 from toolfold.upstream.serverlog import without_paths
 
 if TYPE_CHECKING:
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from toolfold.skills.skills import Scope
     from toolfold.skills.store import SkillStore
     from toolfold.telemetry.audit_reader import Filter
-    from toolfold.telemetry.observe import SeenCall
     from toolfold.telemetry.totals import Totals
 
-_MOST_TEXT = 200
 _LONGEST_FILE = 10_000_000
 _MOST_ROWS = 100
 _PRIVATE = "Personal values are kept private here, and this may hold them."
@@ -328,15 +326,8 @@ class Views:
         )
 
     def _counts(self, caller: str | None) -> shapes.Counts:
-        counts = self.activity.counts(caller)
-        return shapes.Counts(
-            runs=counts.runs,
-            failed_runs=counts.failed_runs,
-            calls=counts.calls,
-            failed_calls=counts.failed_calls,
-            searches=counts.searches,
-            running=len(self.activity.running(caller=caller)),
-        )
+        running = len(self.activity.running(caller=caller))
+        return shapes.Counts(**asdict(self.activity.counts(caller)), running=running)
 
 
 def _tokens(totals: Totals) -> shapes.Tokens:
@@ -372,58 +363,3 @@ def _skill(scope: Scope, record: Record, use: Use | None) -> shapes.Skill:
         last_used=use.last if use is not None else None,
         problem=record.problem,
     )
-
-
-def run_shape(run: ActiveRun) -> shapes.Run:
-    return shapes.Run(**_run_fields(run))
-
-
-def detail_shape(run: ActiveRun) -> shapes.RunDetail:
-    return shapes.RunDetail(
-        **_run_fields(run),
-        code=run.code,
-        code_cut=run.code_cut,
-        output=run.output,
-        output_cut=run.output_cut,
-        call_list=[call_shape(call) for call in run.calls],
-    )
-
-
-def call_shape(call: SeenCall) -> shapes.Call:
-    return shapes.Call(
-        id=call.id,
-        kind=call.kind,  # pyright: ignore[reportArgumentType] - one of the three
-        server=call.server,
-        name=call.name,
-        line=call.line,
-        after_ms=call.after_ms,
-        ms=call.ms,
-        ok=call.ok,
-        error_code=call.error_code,
-        error=call.error,
-        result_size=call.result_size,
-        decision=call.decision,
-        approved_by=call.approved_by,
-    )
-
-
-def _run_fields(run: ActiveRun) -> dict[str, Any]:
-    ms = run.ms if run.ok is not None else max(0.0, (time.time() - run.time) * 1000)
-    return {
-        "id": run.id,
-        "caller": run.caller,
-        "session": run.session,
-        "language": run.language,
-        "time": run.time,
-        "ms": ms,
-        "ok": run.ok,
-        "error_code": run.error_code,
-        "error": run.error,
-        "calls": run.call_count,
-        "first_line": first_line(run.code),
-    }
-
-
-def first_line(code: str) -> str:
-    """The first line of a program that is not empty, or the beginning of it."""
-    return next((line.strip() for line in code[:4000].split("\n") if line.strip()), "")[:_MOST_TEXT]
