@@ -19,6 +19,7 @@ from tests.lab import LAB, lab_fold
 from tests.test_cli import toolfold
 from toolfold import Call, Proceed, Question, ToolfoldError, ToolResult
 from toolfold.errors import AuditUnavailable
+from toolfold.guards.audit import shape
 from toolfold.guards.events import Reply
 from toolfold.telemetry import audit_reader
 from toolfold.telemetry.audit import FILE
@@ -67,6 +68,22 @@ async def test_a_run_and_each_of_its_calls_are_recorded(runtime_dir: Path) -> No
         "value": {"name": "text(3)", "tags": ["text(1)", "1 more"], "ok": "boolean", "none": "null"}
     }
     assert calls[2].result_size == len("the lab's notes")
+
+
+def test_shapes_of_arguments_are_so_many_and_the_others_are_counted() -> None:
+    most = 99  # and the object that they are in
+    assert shape({f"k{number}": number for number in range(most)}) == {f"k{number}": "number" for number in range(most)}
+    cut = shape({f"k{number}": number for number in range(most + 1)})
+    assert (len(cut), cut["…"]) == (most + 1, "1 more")
+    assert shape({"list": [[1, 2, 3]] * 2, "empty": [], "one": [None], "k" * 100: {}}) == {
+        "list": [["number", "2 more"], "1 more"],
+        "empty": [],
+        "one": ["null"],
+        "k" * 60: {},
+    }
+    nested = shape({**{f"k{number}": True for number in range(most - 1)}, "list": [1, 2], "last": 1})
+    assert nested["list"] == ["1 more"], "nothing is left for what is in it"
+    assert nested["…"] == "1 more"
 
 
 async def test_values_are_recorded_only_where_the_setting_asks(runtime_dir: Path) -> None:

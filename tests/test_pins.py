@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +20,8 @@ from toolfold import Toolfold
 from toolfold.catalog.catalog import Catalog
 from toolfold.catalog.entries import entries_of
 from toolfold.catalog.files import read_catalogs
+from toolfold.catalog.pins import Acceptance, Pins
+from toolfold.catalog.store import StoredListing, stored_listing
 from toolfold.catalog.suspicion import suspicion
 from toolfold.config.settings import ServerConfig, Settings
 from toolfold.definitions import Listing, ToolDefinition
@@ -59,6 +63,51 @@ def events(data: Path) -> list[tuple[str, str]]:
     with AuditReader.open(data) as reader:
         items = reader.history(Filter())
         return [(item.tool, item.event) for item in items if isinstance(item, ToolNoted)][::-1]
+
+
+def stored(*tools: dict[str, Any]) -> StoredListing:
+    made = [
+        ToolDefinition(
+            server="shop", name=tool["name"], description=tool["description"], input_schema=tool["inputSchema"]
+        )
+        for tool in tools
+    ]
+    return stored_listing("shop", "", entries_of(Listing(server="shop", tools=made)))
+
+
+def test_what_is_found_anew_is_announced_and_what_was_stored_is_not(tmp_path: Path) -> None:
+    noted: list[ToolNoted] = []
+    problems: list[str] = []
+    made = Acceptance(tmp_path, Settings(servers={"shop": ServerConfig(command="x")}), problems)
+    made.on_noted = noted.append
+    made.usable(stored(PAY))
+    changed = {**PAY, "description": "Pay twice."}
+    made.usable(stored(changed))
+    assert (noted, [change.target for change in made.changes]) == ([], ["shop.pay"])
+    assert not made.is_settled("shop")
+    made.usable(stored(changed, LOOK), announce=True)
+    assert [note.tool for note in noted] == ["look"], "the change was known"
+    made.usable(stored(changed, LOOK))
+    assert made.outdated() == []
+    assert made.accept(made.changes) == ["shop"]
+    assert made.outdated() == ["shop"]
+    made.usable(stored(changed, LOOK))
+    assert (made.is_settled("shop"), made.changes, problems) == (True, [], [])
+
+
+def test_processes_that_look_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    pins, shop_config = Pins(tmp_path), ServerConfig(command="x")
+    assert pins.examine(stored(PAY), shop_config, trusted=False).first
+    with (tmp_path / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        looking = threading.Thread(target=lambda: pins.examine(stored(PAY, LOOK), shop_config, trusted=False))
+        looking.start()
+        looking.join(0.2)
+        assert looking.is_alive()
+    looking.join(30)
+    assert not looking.is_alive()
+    found = pins.examine(stored(PAY, LOOK), shop_config, trusted=False)
+    assert (found.first, found.new, found.changes) == (False, [], [])
 
 
 async def test_a_changed_tool_is_held_back_until_it_is_accepted(runtime_dir: Path, tmp_path: Path) -> None:

@@ -247,6 +247,15 @@ def test_a_function_may_be_called_where_its_mistake_is_caught(program: str, refu
     assert bool(found(IMPORT + program)) == refused
 
 
+@pytest.mark.parametrize("name", ["x", "a_thing", "missing"])
+def test_a_tool_that_a_module_does_not_have_is_found_by_its_call(name: str) -> None:
+    (line, code, message), *rest = told(f"import servers.github\nawait servers.github.{name}()")
+    assert (line, code, rest) == (2, "unknown_tool", [])
+    assert message.startswith(f"servers.github has no tool {name!r}.")
+    assert told("import servers.github\nservers.github._x()") == []
+    assert told(f"import servers.github\nif hasattr(servers.github, {name!r}): await servers.github.{name}()") == []
+
+
 def test_a_forgotten_await_of_a_call_by_name_is_found() -> None:
     assert [finding.code for finding in found("from toolfold import call_mcp_tool\ncall_mcp_tool('x', {})")] == [
         "not_awaited"

@@ -11,9 +11,66 @@ import pytest
 import toolfold
 from tests.lab import lab_fold
 from toolfold import Toolfold, ToolfoldError
-from toolfold.guards.context import Deadline
+from toolfold.guards.context import Caller, Deadline, RunContext
+from toolfold.guards.events import Replied, RunResult
+from toolfold.guards.guard import Call, CallNotes
+from toolfold.guards.watch import Watch
+from toolfold.telemetry.observe import Observer, Observers, SeenCall, SeenRun
 
 pytestmark = pytest.mark.anyio
+
+
+class TestContext:
+    async def test_a_caller_is_nothing_but_a_caller_unless_it_is_said(self) -> None:
+        ada = Caller("ada")
+        assert (ada.groups, ada.host, ada.owner, ada.scraper) == (frozenset(), False, False, False)
+
+    async def test_what_is_noted_on_the_way_makes_no_other_call_and_is_not_shown(self) -> None:
+        run = RunContext("ada", None, Deadline(5), code="secret = 1")
+        run.answered["lab.add"] = Replied("run", "ada")
+        first = Call("1", "tool", "lab", "add", {"a": 1}, run)
+        second = Call("1", "tool", "lab", "add", {"a": 1}, run, notes=CallNotes(asked=["Where to?"]))
+        assert first == second
+        for part in ("notes", "answered", "secret", "privacy", "watch"):
+            assert part not in repr(second)
+        assert first != first.with_arguments({"a": 2})
+
+    async def test_without_a_person_every_answer_is_no(self) -> None:
+        question: Any = object()
+
+        async def ask(asked: object) -> Any:
+            assert asked is question
+            return "once"
+
+        assert await RunContext("ada", None, Deadline(5)).replied(question) == Replied("no", "nobody to ask")
+        run = RunContext("ada", None, Deadline(5), asker=ask)
+        assert await run.replied(question) == Replied("once", "host application")
+        assert await run.ask(question) == "once"
+
+    async def test_observers_are_told_of_every_call_and_a_run_keeps_a_thousand(self) -> None:
+        told: list[SeenCall] = []
+        runs: list[SeenRun] = []
+
+        class Counting(Observer):
+            def call_started(self, run: SeenRun, call: SeenCall) -> None:
+                told.append(call)
+                runs.append(run)
+
+        observers = Observers()
+        observers.add(Counting())
+        watch = Watch(observers)
+        run = RunContext("ada", None, Deadline(5))
+
+        async def work() -> Any:
+            for number in range(1001):
+                watch.call_started(Call(f"c{number}", "tool", "lab", "add", {}, run, line=number))
+            return RunResult(success=True, output="")
+
+        await watch.run(run, work)
+        assert [(told[7].id, told[7].kind, told[7].server, told[7].name, told[7].line)] == [
+            ("c7", "tool", "lab", "add", 7)
+        ]
+        assert (len(told), len(runs[0].calls), runs[0].call_count) == (1001, 1000, 1001)
 
 
 class TestDeadline:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import marshal
 import os
 import py_compile
@@ -14,6 +16,7 @@ import pytest
 from tests.backends.available import candidate
 from tests.hostile.arena import Listener
 from toolfold.config.settings import SandboxSettings
+from toolfold.sandbox import runtime as module
 from toolfold.sandbox.anonymous import forget_paths
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.runtime import prepare
@@ -84,6 +87,53 @@ def test_it_is_built_once(data_dir: Path) -> None:
     mark.touch()
     assert prepare(data_dir) == first
     assert mark.exists()
+
+
+def test_a_guest_that_cannot_be_compiled_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guest = tmp_path / "guest"
+    guest.mkdir()
+    (guest / "boot.py").write_text("def broken(:\n")
+    monkeypatch.setattr(module, "_GUEST", guest)
+    # The rest of it takes seconds.
+    monkeypatch.setattr(module, "_copy_stdlib", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
+    with pytest.raises(py_compile.PyCompileError):
+        prepare(tmp_path)
+    assert [*(tmp_path / "runtime").iterdir()] == [], "nothing of it is left"
+
+
+@pytest.mark.anyio
+async def test_a_backend_that_nobody_uses_any_more_leaves_no_filter(data_dir: Path) -> None:
+    def filters() -> int:
+        gc.collect()
+        return sum(
+            "memfd:seccomp" in str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()
+        )
+
+    await candidate("bubblewrap", data_dir)
+    before = filters()
+    found = await candidate("bubblewrap", data_dir)
+    assert filters() == before + 1
+    del found
+    await asyncio.to_thread(int)  # the thread that made it holds its last result
+    assert filters() == before
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("backend", ["zygote", "bubblewrap"])
+async def test_programs_are_behind_every_wall(data_dir: Path, tmp_path: Path, backend: str) -> None:
+    home = SessionHome(tmp_path / "home")
+    home.workspace.mkdir(parents=True)
+    home.skills.mkdir()
+    (tmp_path / "api" / "servers").mkdir(parents=True)
+    found = await candidate(backend, data_dir)
+    sandbox = await Sandbox.start(found.backend.start(home, tmp_path / "api"), home, SandboxSettings())
+    try:
+        done = await sandbox.run("open('/proc/self/status').read()", Listener(slow=False), 20)
+    finally:
+        await sandbox.close()
+    fields = dict(line.split(":\t", 1) for line in str(done.value).splitlines() if ":\t" in line)
+    assert {fields[f"Cap{kind}"].strip("0") for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {""}
+    assert (fields["NoNewPrivs"], fields["Seccomp"], fields["Uid"].split()[0]) == ("1", "2", "1000")
 
 
 @pytest.mark.anyio

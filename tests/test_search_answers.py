@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.search_fixtures import OFFICE, office
+from tests.search_fixtures import OFFICE, listing, office
 from toolfold.catalog.answer import DETAILS, Detail, fitting
 from toolfold.catalog.catalog import Catalog, Hit
 from toolfold.config.settings import ServerConfig, Settings
@@ -155,6 +155,14 @@ def test_servers_are_found_by_their_usual_spellings(catalog: Catalog, written: s
     assert "There is no server" not in catalog.search(query).text
 
 
+@pytest.mark.parametrize("written", ["my.server", "MY.Server", "my_server", "My-Server"])
+def test_a_server_whose_name_is_no_identifier_is_found(tmp_path: Path, written: str) -> None:
+    catalog = Catalog.open(Settings(data_dir=tmp_path))
+    catalog.update(listing("my.server", {"look": "Look at it."}))
+    assert catalog.search(f"server:{written}").text.startswith("my_server: 1-1 of 1")
+    assert "There is no server" in catalog.search("server:my:server").text
+
+
 def test_an_unknown_server_is_answered_with_the_nearest(catalog: Catalog) -> None:
     text = catalog.search("server:gihub").text
     assert text.startswith('There is no server "gihub". Nearest: github')
@@ -263,6 +271,16 @@ def test_as_many_further_tools_are_named_as_fit(alike: Catalog) -> None:
     line = alike.search("create issue", detail="name_only", limit=1).text.splitlines()[-1]
     assert line.startswith("Also on these servers: srv: create_issue_")
     assert line.count("create_issue_") == 11
+    assert len(line) + len(", ") == 75 * 3.6
+
+
+def test_the_names_of_servers_count_among_further_tools(tmp_path: Path) -> None:
+    catalog = Catalog.open(Settings(data_dir=tmp_path, semantic=False))
+    server = "s" * 25
+    tools = [ToolDefinition(server=server, name=f"create_issue_{number:07}") for number in range(60)]
+    catalog.update(Listing(server=server, tools=tools))
+    line = catalog.search("create issue", detail="name_only", limit=1).text.splitlines()[-1]
+    assert line.count("create_issue_") == 10
     assert len(line) + len(", ") == 75 * 3.6
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.search_fixtures import OFFICE, office
@@ -110,6 +111,22 @@ def test_a_rough_look_first_finds_the_same(semantic: Catalog, tmp_path: Path, mo
         best, same = semantic.search(query, limit=1, explain=True)[0], rough.search(query, limit=1, explain=True)[0]
         assert same.label == best.label
         assert [why for why in same.why if "meaning" in why] == [why for why in best.why if "meaning" in why]
+
+
+def test_a_rough_likeness_is_a_cosine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "_WHOLE", 20)
+    monkeypatch.setattr(vectors, "_CHOSEN", 3)
+    some = np.random.default_rng(7).normal(size=(41, 128)).astype(np.float32)
+    some[:, 64:] *= 0.001  # so that a look at the first numbers is nearly exact
+    some[5] = 0
+    some /= np.maximum(np.linalg.norm(some, axis=1, keepdims=True), 1e-9)
+    rows, queries = some[:40], np.stack([some[40], 1.0 * some[3]])
+    hints = np.zeros((2, 40), np.float32)
+    rough = vectors.Vectors(rows.astype(np.float16)).likeness(queries, hints)
+    assert np.allclose(rough, queries @ rows.T, atol=0.01)
+    assert rough[1].argmax() == 3
+    assert rough[0, 5] == 0
+    assert np.allclose(vectors.Vectors(rows[:20].astype(np.float16)).likeness(queries, hints), rough[:, :20], atol=0.01)
 
 
 def test_stored_vectors_are_used_only_where_they_are_of_this_table(semantic: Catalog, tmp_path: Path) -> None:

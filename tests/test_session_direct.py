@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
+from tests.lab import lab_fold
 from toolfold import Toolfold
 from toolfold.definitions import TextPart, ToolResult
 from toolfold.guards.events import RunResult
@@ -89,6 +92,21 @@ async def test_long_structured_content_is_cut_too(lab: Toolfold) -> None:
     found = re.search(r"in session '(run-[0-9a-f]{8})': (\S+\.txt)", text(result))
     assert found is not None
     assert kept(lab, found[1], found[2]).startswith('{"value":[{"name":"nnn')
+
+
+async def test_structured_content_of_a_declared_kind_is_shortened_and_stays_of_that_kind(
+    runtime_dir: Path,
+) -> None:
+    shelf = {"command": sys.executable, "args": [str(Path(__file__).parent / "servers" / "shelf.py")]}
+    async with lab_fold(runtime_dir, servers={"shelf": shelf}, output_chars=2000, sandbox={"pool": 0}) as fold:
+        whole = await fold.call("shelf", "wrapped", {"size": 1000})
+        assert whole.structured == {"result": "y" * 1000}
+        cut = await fold.call("shelf", "wrapped", {"size": 5000})
+        assert cut.structured == {"result": "y" * 200 + "[… cut …]"}
+        assert cut.has_structured
+        found = re.search(r"in session '(run-[0-9a-f]{8})': (\S+\.txt)", text(cut))
+        assert found is not None
+        assert kept(fold, found[1], found[2]) == "y" * 5000
 
 
 async def test_a_name_that_is_not_quite_one_is_found(lab: Toolfold) -> None:

@@ -42,6 +42,16 @@ def test_a_file_goes_in_and_comes_out(files: SessionFiles, tmp_path: Path) -> No
     assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["skills", "workspace"]
 
 
+def test_a_file_is_read_whole_or_not_at_all(files: SessionFiles, home: SessionHome) -> None:
+    with (home.workspace / "big").open("wb") as file:
+        file.truncate(10_000_000)
+    assert len(files.read("big")) == 10_000_000
+    os.truncate(home.workspace / "big", 10_000_001)
+    with pytest.raises(InvalidRequest, match=r"'big' has 10,000,001 bytes, more than 10,000,000\."):
+        files.read("big")
+    assert len(files.read("big", most=10_000_001)) == 10_000_001
+
+
 @pytest.mark.parametrize(
     "path", ["../secret", "/etc/passwd", "a/../../../secret", "..", "x" * 5000, "a\0b", "", "link", "folder/secret"]
 )

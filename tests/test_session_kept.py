@@ -118,6 +118,19 @@ def test_a_session_keeps_so_many_values_and_a_killed_writer_leaves_nothing(tmp_p
     assert kept.get("first") == b"2"
 
 
+def test_what_cannot_be_read_or_removed_says_why(tmp_path: Path) -> None:
+    kept = KeptValues(SessionHome(tmp_path), 10_000)
+    kept.put("x", "1")
+    (file,) = (tmp_path / "kept").iterdir()
+    file.unlink()
+    assert not kept.remove("x"), "there is none"
+    file.mkdir()
+    with pytest.raises(ValueRefused, match=r"'x' could not be removed: Is a directory\."):
+        kept.remove("x")
+    with pytest.raises(ValueRefused, match=r"'x' could not be read: Is a directory\."):
+        kept.get("x")
+
+
 async def test_names_with_path_tricks_are_only_names(fold: Toolfold) -> None:
     code = "for n in ('../../x', '/etc/passwd', '..', 'a/b', '.'): keep(n, n)\nprint(sorted(kept))"
     assert await printed(fold, code, session="tricks") == "['.', '..', '../../x', '/etc/passwd', 'a/b']"

@@ -19,6 +19,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from tests.lab import lab_fold
 from toolfold import Toolfold
 from toolfold.sandbox.protocol import SessionHome
+from toolfold.session.homes import SessionHomes, SessionState, ask_for_reset, home_path
 from toolfold.session.kept import KeptValues
 
 pytestmark = pytest.mark.anyio
@@ -86,6 +87,51 @@ async def test_a_limit_or_a_crash(fold: Toolfold, code: str, reason: str) -> Non
     else:
         # A MemoryError is the program's own: nothing is lost by it.
         assert (await fold.run("print(rows)", session=code)).text == "1"
+
+
+def left_by_another(fold: Toolfold, session: str, state: SessionState) -> SessionHome:
+    """A session as a process that has ended left it."""
+    homes = SessionHomes(fold.settings.data_dir)
+    home = homes.adopt(homes.new(), "local", session)
+    assert home is not None
+    homes.remember(home, state)
+    homes.close()
+    return home
+
+
+async def test_what_an_earlier_process_left(fold: Toolfold) -> None:
+    left_by_another(fold, "left", SessionState("local", "left", ["rows"]))
+    assert await told_once(fold, "left") == (
+        "Session 'left' was restarted (Toolfold was restarted): its variables (rows) are gone, "
+        "files in workspace/ are kept."
+    )
+    left_by_another(fold, "killed", SessionState("local", "killed", is_running=True))
+    assert "(Toolfold was restarted): its variables are gone" in await told_once(fold, "killed")
+    left_by_another(fold, "empty", SessionState("local", "empty"))
+    assert await told_once(fold, "empty") == "", "there was nothing to lose"
+    ask_for_reset(left_by_another(fold, "reset before", SessionState("local", "reset before", ["rows"])))
+    assert "(it was reset): its variables (rows) are gone" in await told_once(fold, "reset before")
+
+
+async def test_a_session_that_another_process_resets_or_ends(fold: Toolfold) -> None:
+    await fold.run("rows = 1", session="changed")
+    home = SessionHome(home_path(fold.settings.data_dir / "sessions", "local", "changed"))
+    ask_for_reset(home)
+    told = await fold.run("x = 1\nprint('rows' in globals())", session="changed")
+    assert (told.output, "(it was reset): its variables (rows) are gone" in told.notice) == ("False\n", True)
+    homes = SessionHomes(fold.settings.data_dir)
+    assert homes.end(home)
+    homes.close()
+    assert await told_once(fold, "changed") == "Session 'changed' was ended: its variables and files are gone."
+
+
+async def test_a_program_with_many_mistakes_is_told_the_first_five(fold: Toolfold) -> None:
+    result = await fold.run("from servers.lab import add\n" + "await add(a=1)\n" * 7)
+    assert result.error is not None
+    lines = result.error.text.splitlines()
+    assert lines[0] == "Nothing was run."
+    assert [line.split(":")[0] for line in lines if line.startswith("line ")] == [f"line {n}" for n in range(2, 7)]
+    assert (result.error.line, result.tool_calls) == (2, [])
 
 
 async def test_a_run_without_a_session_that_misses_a_variable_of_the_last_one(fold: Toolfold) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from toolfold.sandbox.protocol import SessionHome
+from toolfold.session import transcript
 from toolfold.session.output import OutputRecorder, within
-from toolfold.session.removal import remove_tree
+from toolfold.session.removal import empty_tree, remove_tree
+from toolfold.session.transcript import Entry, append, entries
 
 
 def recorder(folder: Path, budget: int = 10, seen: list[str] | None = None) -> OutputRecorder:
@@ -84,6 +90,56 @@ class TestOutput:
         assert within("x" * 2010, 10) == "xxxxx\n[… 2,000 characters cut …]\nxxxxx"
 
 
+class TestTranscript:
+    def test_a_file_that_is_full_makes_way_for_a_new_one_and_the_oldest_runs_go(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = SessionHome(tmp_path)
+        entry = Entry(time=1.0, run="r1", caller="ada", code="1")
+
+        def kept() -> list[str]:
+            return [each.run for each in entries(home)]
+
+        append(home, entry)
+        current, before = tmp_path / "transcript.jsonl", tmp_path / "transcript.1.jsonl"
+        monkeypatch.setattr(transcript, "_MOST_BYTES", 2 * current.stat().st_size)
+        for number in (2, 3):
+            append(home, Entry(time=1.0, run=f"r{number}", caller="ada", code="1"))
+            assert not before.exists(), "a file that is just full is not over its limit"
+        append(home, Entry(time=1.0, run="r4", caller="ada", code="1"))
+        assert before.exists()
+        assert kept() == ["r1", "r2", "r3", "r4"]
+        for number in (5, 6, 7):
+            append(home, Entry(time=1.0, run=f"r{number}", caller="ada", code="1"))
+        assert kept() == ["r4", "r5", "r6", "r7"]
+        assert current.stat().st_mode & 0o777 == 0o600
+        current.write_bytes(current.read_bytes() + b'{"time": 1.0, "ru')
+        assert kept() == ["r4", "r5", "r6", "r7"], "half a line is passed over"
+
+    def test_a_link_in_its_place_is_not_followed(self, tmp_path: Path) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.touch()
+        (tmp_path / "transcript.jsonl").symlink_to(elsewhere)
+        append(SessionHome(tmp_path), Entry(time=1.0, run="r", caller="ada", code="1"))
+        assert elsewhere.read_bytes() == b""
+
+
+@contextmanager
+def somebody_else(folder: Path) -> Iterator[None]:
+    """Without root's right to pass over permissions, in a folder that belongs to nobody else."""
+    here = Path.cwd()
+    os.chdir(folder)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        os.chdir(here)
+
+
 class TestRemoval:
     def test_everything_below_goes_and_nothing_beside(self, tmp_path: Path) -> None:
         beside = tmp_path / "beside"
@@ -105,6 +161,25 @@ class TestRemoval:
         assert (beside / "kept").exists()
         assert descriptors() == before
         assert remove_tree(top), "there is nothing to remove"
+
+    @pytest.mark.parametrize("mode", [0o000, 0o400, 0o500, 0o600])
+    def test_permissions_do_not_keep_anything(self, tmp_path: Path, mode: int) -> None:
+        if os.geteuid() == 0:
+            os.chown(tmp_path, 65534, 65534)
+        with somebody_else(tmp_path):
+            for name in ("top", "emptied"):
+                inner = Path(name, "locked", "inner")
+                inner.mkdir(parents=True)
+                (inner / "file").touch()
+                for folder in (inner, inner.parent, inner.parent.parent):
+                    folder.chmod(mode)
+            assert remove_tree(Path("top"))
+            empty_tree(Path("emptied"))
+            assert [*Path("emptied").iterdir()] == []
+            Path("emptied").chmod(0o755)
+            empty_tree(Path("emptied"))
+            assert Path("emptied").stat().st_mode & 0o777 == 0o755, "what can be changed is left as it is"
+            empty_tree(Path("gone"))
 
     @pytest.mark.parametrize("kind", ["file", "link"])
     def test_what_is_no_folder_is_left_alone(self, tmp_path: Path, kind: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.lab import lab_fold
 from toolfold import Toolfold
 from toolfold.errors import InvalidRequest
+from toolfold.session.store import SessionStore, shared_session
 
 pytestmark = pytest.mark.anyio
 
@@ -175,6 +176,17 @@ async def test_the_transcript_is_bounded(fold: Toolfold) -> None:
 
 
 class TestSharing:
+    def test_owners_and_names_may_have_slashes_in_them(self, fold: Toolfold) -> None:
+        store, data = SessionStore(fold.settings), fold.settings.data_dir
+        assert asyncio.run(store.share("a/b", "worker", caller="team/one")) == "@team/one/a/b"
+        assert shared_session(data, "@team/one/a/b", "worker") == ("team/one", "a/b")
+        assert shared_session(data, "@ada//x", "ada") == ("ada", "/x")
+        deep = "/".join("abcdefgh")
+        assert shared_session(data, f"@{deep}/name", deep) == (deep, "name")
+        for written in ("@worker", "@", "@/", "@team/one", "@team/one/a", f"@{deep}/i/name"):
+            with pytest.raises(InvalidRequest, match="is shared with you"):
+                shared_session(data, written, f"{deep}/i" if "/i/" in written else "worker")
+
     async def test_only_those_with_whom_it_is_shared_can_use_it(self, fold: Toolfold) -> None:
         await ran(fold, "plan = ['write']\nopen('workspace/brief', 'w').write('hello')", "plan", "planner")
         for handle in ("@planner/plan", "@planner/other", "@nobody/plan"):

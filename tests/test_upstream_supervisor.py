@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,13 @@ def is_there(pid: int) -> bool:
     return pid in processes()
 
 
+def wait_for(check: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not check():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.01)
+
+
 class TestServers:
     def test_a_server_is_started_and_its_end_is_told_with_its_last_words(self, gateway: Gateway) -> None:
         code = "import sys; sys.stderr.write('a' + 'b' * 99_999); sys.exit(3)"
@@ -140,10 +147,7 @@ class TestServers:
         )
         number = gateway.start(code)
         pid = gateway.hear()["pid"]
-        until = time.monotonic() + 30
-        while not ready.exists():
-            assert time.monotonic() < until, "the server did not start"
-            time.sleep(0.01)
+        wait_for(ready.exists)
         child = int(ready.read_text())
         assert is_there(pid)
         gateway.stop(number, 0.1)
@@ -177,6 +181,28 @@ class TestServers:
         assert gateway.hear()["event"] == "started", "these are the gateway's to handle"
         gateway.process.terminate()
         assert gateway.process.wait(timeout=30) == 0
+        assert not is_there(pid)
+
+    def test_while_everything_ends_each_server_is_asked_once_and_none_is_started(
+        self, gateway: Gateway, tmp_path: Path
+    ) -> None:
+        asked = tmp_path / "asked"
+        code = (
+            "import pathlib, signal, sys, time\n"
+            f"file = pathlib.Path({str(asked)!r}).open('a')\n"
+            "signal.signal(signal.SIGTERM, lambda *_: (file.write('t'), file.flush()))\n"
+            "print('ready', file=sys.stderr, flush=True)\n"
+            "while True: time.sleep(600)"
+        )
+        number = gateway.start(code)
+        pid = gateway.hear()["pid"]
+        wait_for(lambda: gateway.log(number).read_text() == "ready\n")
+        gateway.process.terminate()
+        wait_for(lambda: asked.read_text() == "t")
+        gateway.start("pass")
+        assert gateway.hear() == {"event": "exited", "id": number, "status": -9, "tail": "ready\n"}
+        assert gateway.process.wait(timeout=30) == 0
+        assert asked.read_text() == "t"
         assert not is_there(pid)
 
 

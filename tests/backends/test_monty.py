@@ -136,6 +136,12 @@ except Failed as error:
         assert ran.host.reported == [("caught", None)]
         assert "line 11: 1/0" in ran.error
 
+    async def test_an_own_error_with_the_words_of_an_earlier_tool_error_is_not_the_tools(self, monty: Box) -> None:
+        error = (await monty.run("from servers.lab import boom\nawait boom()")).error
+        assert "ToolError: lab.boom: it went boom" in error
+        error = (await monty.run("raise RuntimeError('it went boom')")).error
+        assert error.endswith("RuntimeError: it went boom")
+
 
 class TestLimits:
     async def test_memory_that_stays_full_ends_the_session_and_says_so(self, monty: Box) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def remove_tree(path: Path) -> bool:
     becomes too long.
     """
     try:
-        top = _open(str(path), None)
+        top = _open(path)
     except FileNotFoundError:
         return True
     except OSError:
@@ -37,7 +38,7 @@ def remove_tree(path: Path) -> bool:
 def empty_tree(path: Path) -> None:
     """Remove everything below `path`, in the same way. The folder itself may be mounted, and stays."""
     with contextlib.suppress(FileNotFoundError):
-        top = _open(str(path), None)
+        top = _open(path)
         try:
             _empty_all(top)
         finally:
@@ -51,7 +52,7 @@ def _empty_all(top: int) -> None:
     while waiting:
         name = waiting.pop()
         with contextlib.suppress(OSError):
-            here = _open(name, top)
+            here = os.open(name, _FOLDER, dir_fd=top)
             try:
                 waiting += _empty(here, top, names)
             finally:
@@ -77,18 +78,17 @@ def _empty(here: int, top: int, names: Iterator[str]) -> list[str]:
     return moved
 
 
-def _open(name: str, parent: int | None) -> int:
-    try:
-        return os.open(name, _FOLDER, dir_fd=parent)
-    except PermissionError:
-        _unlock(name, parent)
-        return os.open(name, _FOLDER, dir_fd=parent)
+def _open(path: Path) -> int:
+    _unlock(str(path), None)
+    return os.open(path, _FOLDER)
 
 
 def _unlock(name: str, parent: int | None) -> None:
-    """Through a handle, so that a link put in its place is not followed."""
+    """Let its owner read and change a folder: through a handle, so that a link put in its place is not followed."""
     handle = os.open(name, _HANDLE, dir_fd=parent)
     try:
-        Path(f"/proc/self/fd/{handle}").chmod(0o700)
+        mode = stat.S_IMODE(os.fstat(handle).st_mode)
+        if mode & 0o700 != 0o700:
+            Path(f"/proc/self/fd/{handle}").chmod(mode | 0o700)
     finally:
         os.close(handle)

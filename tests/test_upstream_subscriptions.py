@@ -1,0 +1,93 @@
+"""Subscriptions to resources of one server, of either era, and what is left of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.upstream_lab import awkward, eventually
+from toolfold.config.settings import ServerConfig
+from toolfold.errors import UpstreamError, UpstreamUnavailable
+from toolfold.upstream import subscriptions
+from toolfold.upstream.fleet import Fleet
+
+pytestmark = pytest.mark.anyio
+
+WATCHED = str(Path(__file__).parent / "servers" / "watched.py")
+
+
+@dataclass
+class Watched:
+    fleet: Fleet
+    folder: Path
+    heard: list[str] = field(default_factory=list[str])
+
+    def now(self) -> list[str]:
+        """What the server is subscribed to."""
+        return json.loads((self.folder / "now.json").read_text())
+
+    async def touch(self, uri: str) -> None:
+        await self.fleet.call("a", "touch", {"uri": uri})
+
+
+@pytest.fixture(params=["older", "newer"])
+async def watched(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Watched]:
+    monkeypatch.setattr(subscriptions, "FIRST_DELAY", 0.01)
+    config = ServerConfig(command=sys.executable, args=(WATCHED, str(tmp_path / "now.json"), request.param))
+    async with Fleet({"a": config, "plain": awkward()}, log_dir=tmp_path / "logs") as fleet:
+        yield Watched(fleet, tmp_path)
+
+
+async def test_the_server_is_subscribed_once_for_all_and_until_the_last_leaves(watched: Watched) -> None:
+    fleet, heard = watched.fleet, watched.heard
+    first = await fleet.subscribe("a", "w://one", lambda: heard.append("first"))
+    second = await fleet.subscribe("a", "w://one", lambda: heard.append("second"))
+    other = await fleet.subscribe("a", "w://two", lambda: heard.append("other"))
+    # A stream of the newer era is replaced by one for both, and the first is ended after that.
+    await eventually(lambda: watched.now() == ["w://one", "w://two"])
+    await watched.touch("w://one")
+    await eventually(lambda: len(heard) == 2)
+    first()
+    first()
+    await watched.touch("w://one")
+    await watched.touch("w://two")
+    await eventually(lambda: len(heard) == 4)
+    assert heard == ["first", "second", "second", "other"]
+    assert watched.now() == ["w://one", "w://two"]
+    second()
+    await eventually(lambda: watched.now() == ["w://two"])
+    other()
+    await eventually(lambda: watched.now() == [])
+    await fleet.subscribe("a", "w://one", lambda: heard.append("again"))
+    await watched.touch("w://one/below")
+    await eventually(lambda: heard[4:] == ["again"])
+
+
+async def test_what_a_server_refuses_is_told_and_leaves_nothing(watched: Watched) -> None:
+    fleet, heard = watched.fleet, watched.heard
+    with pytest.raises(UpstreamError, match=r"^a: .*updates of `w://shy`"):
+        await fleet.subscribe("a", "w://shy", lambda: heard.append("shy"))
+    assert watched.now() == []
+    with pytest.raises(UpstreamError, match="plain: does not send updates of its resources"):
+        await fleet.subscribe("plain", "memo://a/b.txt", lambda: heard.append("plain"))
+    await fleet.subscribe("a", "w://one", lambda: heard.append("one"))
+    assert watched.now() == ["w://one"]
+
+
+async def test_a_server_that_was_restarted_is_subscribed_again_and_may_have_changed(watched: Watched) -> None:
+    fleet, heard = watched.fleet, watched.heard
+    await fleet.subscribe("a", "w://one", lambda: heard.append("one"))
+    with pytest.raises(UpstreamUnavailable):
+        await fleet.call("a", "leave", {})
+    await eventually(lambda: heard == ["one"])
+    assert watched.now() == ["w://one"]
+    await watched.touch("w://one")
+    await eventually(lambda: heard == ["one", "one"])
+    assert fleet.health()[0].restarts == 1
