@@ -340,7 +340,7 @@ def client(tmp_path: Path, script: str, *, limits: bool = True, **settings: Any)
     engine = ContainerEngine("docker", str(command), "1", rootless=False, holds_limits=limits, remapped=False)
     ours, theirs = socket.socketpair()
     process = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", script], stdin=theirs.fileno(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     return ContainerCell(engine, "box", SandboxSettings.model_validate(settings), process, ours, theirs)
 
@@ -416,9 +416,9 @@ class TestContainerCell:
 
             def exceeded(self) -> None: ...
 
-        monkeypatch.setattr(container_cell, "_first_process", lambda name: 123 if name == "box" else None)  # pyright: ignore[reportUnknownLambdaType]
+        monkeypatch.setattr(container_cell, "_first_process", lambda name: 123 if name == "box" else None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
         monkeypatch.setattr(container_cell, "Processes", Seen)
-        monkeypatch.setattr(container_cell, "freezer_within", lambda first, pids: None)  # pyright: ignore[reportUnknownLambdaType]
+        monkeypatch.setattr(container_cell, "freezer_within", lambda first, pids: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
         monkeypatch.setattr(container_cell, "Sleep", Nothing)
         monkeypatch.setattr(container_cell, "Hoards", Nothing)
         script = SAYS + "say(b'c', b'hello')\nsys.stdin.read()"

@@ -95,7 +95,7 @@ def test_a_guest_that_cannot_be_compiled_is_not_used(tmp_path: Path, monkeypatch
     (guest / "boot.py").write_text("def broken(:\n")
     monkeypatch.setattr(module, "_GUEST", guest)
     # The rest of it takes seconds.
-    monkeypatch.setattr(module, "_copy_stdlib", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(module, "_copy_stdlib", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     with pytest.raises(py_compile.PyCompileError):
         prepare(tmp_path)
     assert [*(tmp_path / "runtime").iterdir()] == [], "nothing of it is left"
