@@ -340,7 +340,7 @@ def client(tmp_path: Path, script: str, *, limits: bool = True, **settings: Any)
     engine = ContainerEngine("docker", str(command), "1", rootless=False, holds_limits=limits, remapped=False)
     ours, theirs = socket.socketpair()
     process = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", script], stdin=theirs.fileno(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     return ContainerCell(engine, "box", SandboxSettings.model_validate(settings), process, ours, theirs)
 
@@ -416,9 +416,14 @@ class TestContainerCell:
 
             def exceeded(self) -> None: ...
 
-        monkeypatch.setattr(container_cell, "_first_process", lambda name: 123 if name == "box" else None)  # pyright: ignore[reportUnknownLambdaType]
+        def first_process(name: str) -> int | None:
+            return 123 if name == "box" else None
+
+        def no_freezer(first: int, pids: list[int]) -> None: ...
+
+        monkeypatch.setattr(container_cell, "_first_process", first_process)
         monkeypatch.setattr(container_cell, "Processes", Seen)
-        monkeypatch.setattr(container_cell, "freezer_within", lambda first, pids: None)  # pyright: ignore[reportUnknownLambdaType]
+        monkeypatch.setattr(container_cell, "freezer_within", no_freezer)
         monkeypatch.setattr(container_cell, "Sleep", Nothing)
         monkeypatch.setattr(container_cell, "Hoards", Nothing)
         script = SAYS + "say(b'c', b'hello')\nsys.stdin.read()"
