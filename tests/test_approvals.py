@@ -11,6 +11,7 @@ import pytest
 
 from tests.asking import GATHERED, ONE_BY_ONE, SOME_CALLS, called, config
 from toolfold import ApprovalRequest, Call, Finished, Proceed, Progress, Question, RunResult, Toolfold, ToolResult
+from toolfold.errors import ApprovalDenied
 from toolfold.guards.approval import arguments_text
 from toolfold.guards.context import Ask
 from toolfold.guards.events import Reply
@@ -48,6 +49,18 @@ async def test_the_question_shows_the_call_as_it_will_be_sent(fold: Toolfold, ru
     for shown in ("ledger.note", 'text="value"', "Line 3: print(await note("):
         assert shown in question.text
     assert [call["arguments"] for call in called(runtime_dir)] == [{"text": "value", "tag": "t"}]
+
+
+async def test_a_resource_is_asked_about_by_its_whole_address(runtime_dir: Path) -> None:
+    uri = f"file:///fine.txt\x1b]{'/..' * 100}/etc/shadow\x07"
+    rules = {"rules": [{"match": "resource:ledger:*", "do": "ask"}]}
+    ask, asked = answering("no")
+    async with Toolfold.open({**config(runtime_dir), "policy": rules}, data_dir=runtime_dir) as fold:
+        with pytest.raises(ApprovalDenied):
+            await fold.call("ledger", uri, kind="resource", ask=ask)
+    shown = f'uri="file:///fine.txt\\x1b]{"/.." * 100}/etc/shadow\\x07"'
+    assert asked[0].arguments == (shown,)
+    assert shown in asked[0].text
 
 
 async def test_a_gathered_loop_is_one_question_that_shows_how_many_wait(fold: Toolfold, runtime_dir: Path) -> None:

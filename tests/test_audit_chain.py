@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import os
 import resource
 import signal
@@ -407,3 +408,17 @@ def test_a_full_disk_refuses_records_until_there_is_room(tmp_path: Path) -> None
     found = proof(tmp_path)
     assert found.ok, found.problems
     assert found.records == int(count) + 1
+
+
+def test_patterns_that_were_asked_for_are_not_kept() -> None:
+    """Anybody who may read the log can ask for any number of them."""
+    kept = vars(fnmatch)["_compile_pattern"].cache_info
+    before = kept().currsize
+    call = Call(call="a-1", run="a", time=1.0, caller="ci", target="lab.add")
+    assert [Filter(target=f"lab.{name}").takes(call) for name in ("a*", "b*", "[!b]dd", "ad")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert kept().currsize == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -151,6 +152,18 @@ async def test_another_host_is_refused(inside: Site, name: str) -> None:
     assert (await inside.get("/", host=name.format(port=port))).status_code == 403
 
 
+async def test_looking_whose_process_it_is_holds_nobody_up(inside: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of connections on the machine it takes a while, and anybody can make it happen."""
+    loop, others = asyncio.get_running_loop(), threading.Event()
+
+    def look(*_: object) -> bool:
+        loop.call_soon_threadsafe(others.set)
+        return others.wait(5)
+
+    monkeypatch.setattr("toolfold.gateway.dashboard.app.is_own_process", look)
+    assert (await inside.get("/")).status_code == 200
+
+
 async def test_a_form_needs_its_own_origin_and_token(inside: Site) -> None:
     csrf = await inside.csrf()
     path = "/dashboard/sign-out"
@@ -239,6 +252,14 @@ async def test_the_first_answer_counts(inside: Site) -> None:
         assert "Too+late" in response.headers["location"]
         assert waiting.answer.result().reply == "run"
     assert "Nothing waits for you" in (await inside.get("/dashboard/questions")).text
+
+
+async def test_nothing_is_dropped_from_what_a_person_decides_on(inside: Site) -> None:
+    hiding = "fine\x1b]8;;hidden\x07\x1b[../hidden/m"
+    question = Question(hiding, server="files", tool=hiding, source=hiding, line=1)
+    with inside.door.questions.waiting(question, "ada", None):
+        page = await inside.get("/dashboard/questions")
+    assert page.text.count("hidden⟨U+0007⟩⟨U+001B⟩[../hidden/m") == 3
 
 
 async def test_a_server_s_form_is_filled_in_here(inside: Site) -> None:

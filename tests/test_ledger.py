@@ -21,7 +21,7 @@ from toolfold.telemetry.ledger_files import Catalogued, Counts, Key, LedgerFiles
 from toolfold.telemetry.ledger_reader import LedgerReader
 from toolfold.telemetry.observe import SeenRun
 from toolfold.telemetry.savings import definition_tokens
-from toolfold.telemetry.tokens import count, load_tokenizer
+from toolfold.telemetry.tokens import count, estimate, load_tokenizer
 from toolfold.telemetry.totals import Totals
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +42,12 @@ async def counted(ledger: Ledger) -> None:
 def test_the_cost_of_our_own_definitions_is_what_it_says(mode: Mode) -> None:
     own = ((tool["name"], tool["description"], tool["inputSchema"]) for tool in TOOLS)
     assert OWN_TOKENS[mode] == definition_tokens(own, instructions(mode) or "")
+
+
+@pytest.mark.parametrize("space", ["\t", " \t", "\r", "\xa0\t", " "])
+def test_an_estimate_of_white_space_takes_no_more_than_one_look(space: str) -> None:
+    """Programs print it, and estimating holds up everything else. At two looks for each place this would take hours."""
+    assert estimate(f"{space * 300_000}.\n") <= 300_002
 
 
 async def test_every_number_can_be_counted_again(runtime_dir: Path) -> None:
@@ -306,3 +312,19 @@ def test_stats_are_printed_without_a_gateway(tmp_path: Path) -> None:
     assert [(row["caller"], row["runs"]) for row in told["callers"]] == [("ci", 1)]
     assert [(row["caller"], row["session"]) for row in told["sessions"]] == [("ci", "")]
     assert told["tools"] == []
+
+
+async def test_names_that_programs_make_up_take_no_place_of_others(runtime_dir: Path) -> None:
+    code = """
+from toolfold import get_prompt, read_resource
+for number in range(20):
+    for call, server in ((get_prompt, "lab"), (get_prompt, f"no {number}"), (read_resource, f"no {number}")):
+        try:
+            await call(server, f"x:{number}")
+        except Exception:
+            pass
+"""
+    async with lab_fold(runtime_dir) as fold:
+        assert (await fold.run(code)).success
+        tools = fold.ledger.by_tool()
+    assert {each.tool: (each.calls, each.errors) for each in tools} == {OTHERS: (40, 40), "prompt:lab": (20, 20)}

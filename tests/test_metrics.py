@@ -7,7 +7,7 @@ import hashlib
 import re
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.asking import config
 from tests.lab import LAB
 from toolfold import Question, Toolfold
 from toolfold.errors import ConfigError, ToolfoldError
+from toolfold.gateway.connections import ConnectionLimits
 from toolfold.gateway.exposition import exposition
 from toolfold.gateway.http import serve_http
 from toolfold.guards.events import Reply
@@ -171,6 +172,22 @@ async def test_readers_are_the_owner_unless_the_settings_name_others(runtime_dir
         assert (await get(url.replace("/metrics", "/mcp"), None)).status_code == 401
     async with served(runtime_dir, metrics=False) as (_, url):
         assert (await get(url, TOKENS["owner"])).status_code == 404
+
+
+async def test_connections_of_anyone_make_room_for_others(runtime_dir: Path) -> None:
+    async with served(runtime_dir, metrics={"readers": "anyone"}) as (_, url):
+        host = url.removeprefix("http://").partition("/")[0]
+        opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        for _ in range(ConnectionLimits.unproven + 1):
+            reader, writer = await asyncio.open_connection(*host.split(":"))
+            opened.append((reader, writer))
+            writer.write(f"HEAD /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert b" 200 OK" in await reader.readuntil(b"\r\n\r\n")
+        async with asyncio.timeout(10):
+            with suppress(ConnectionError):
+                assert await opened[0][0].read() == b""
+        for _, writer in opened:
+            writer.close()
 
 
 async def test_anyone_is_refused_where_other_machines_can_ask(runtime_dir: Path) -> None:

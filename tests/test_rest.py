@@ -30,6 +30,17 @@ TOKENS = {"owner": "owner", "web": "token of web", "ci": "token of ci", "dora": 
 OWNER = f"token:{hashlib.sha256(b'owner').hexdigest()[:8]}"
 ADD = "from servers.lab import add\nprint((await add(a=1, b=2))['sum'])\nopen('workspace/a.txt', 'w').write('hello')"
 NOTE = "from servers.ledger import note\nprint(await note(text='the secret' + ' value'))"
+SNEAKED = """
+from toolfold import get_prompt, read_resource
+globals()[ada["email"]] = "a variable"
+for call, *names in (
+    (get_prompt, "people", ada["email"]), (get_prompt, ada["email"], "x"), (read_resource, ada["email"], "x:/y")
+):
+    try:
+        await call(*names)
+    except Exception:
+        pass
+"""
 ENDLESS = "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.01)"
 
 
@@ -475,6 +486,8 @@ async def test_no_private_value_is_told(runtime_dir: Path) -> None:
             told += [event async for event in events]
         assert told[-1][1]["success"], told[-1]
         told.append(await gateway.run("raise ValueError(ada['email'] + ada['name'])", session="s"))
+        told.append(await gateway.run(SNEAKED, session="s"))
+        assert len(told[-1]["calls"]) == 3, told[-1]
         runs = (await gateway.read("/runs"))["runs"]
         paths = ["/runs", *(f"/runs/{run['id']}" for run in runs), "/sessions", "/audit", "/stats", "/skills"]
         told += [await gateway.read(path) for path in paths]
@@ -482,4 +495,5 @@ async def test_no_private_value_is_told(runtime_dir: Path) -> None:
             refused = await gateway.get(path, path="people.json")
             assert (refused.status_code, "private" in refused.text) == (403, True)
             told.append(refused.text)
+    told += [file.read_text() for file in (runtime_dir / "ledger").glob("*.jsonl")]
     assert leaks(*(json.dumps(each) for each in told)) == []

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
+TRANSCRIPT = "transcript.jsonl"
 
 
 def adopt_orphans() -> None:
@@ -45,12 +46,12 @@ def resident_mb(pid: int) -> float:
 
 
 def disk_mb(folder: Path) -> float:
-    """What the files below `folder` take, without those of programs and long outputs, which are kept."""
+    """What the files below `folder` take, without what sessions keep: files, long outputs and transcripts."""
     total = 0
     for at, folders, files in os.walk(folder):
         if "workspace" in folders:
             folders.remove("workspace")
-        for name in (*folders, *files):
+        for name in (*folders, *(file for file in files if file != TRANSCRIPT)):
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(at, name)).st_blocks * 512  # noqa: PTH118 - os.walk gives strings
     return total / 1e6

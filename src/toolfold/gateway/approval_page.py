@@ -100,7 +100,7 @@ class ApprovalPage:
 
     async def _respond(self, request: Request, connection: Any) -> Response:
         is_named_right = request.headers.getlist("host") == [f"{_HOST}:{self._port}"]
-        if not is_named_right or not is_own_process(request.client, self._port):
+        if not is_named_right or not await asyncio.to_thread(is_own_process, request.client, self._port):
             return html.page(html.REFUSED, 403)
         match request.url.path.split("/"):
             case ["", "approve", token]:

@@ -63,9 +63,9 @@ class MetricsEndpoint:
         if scope["method"] not in ("GET", "HEAD"):
             return Response(status_code=405, headers={"Allow": "GET, HEAD"})
         state = scope["state"]
-        if self.is_open:
-            state["connection"].prove()
-        elif not state["scraper"] and (OWNER if state["owner"] else state["caller"]) not in self._readers:
+        # A connection that has shown no token stays unproven, so that it makes room for those of callers.
+        is_reader = self.is_open or state["scraper"] or (OWNER if state["owner"] else state["caller"]) in self._readers
+        if not is_reader:
             return PlainTextResponse("You are not one of `metrics.readers`.", 403)
         # Importing prometheus-client takes a tenth of a second, which only gateways that are scraped pay for.
         await asyncio.to_thread(importlib.import_module, "toolfold.gateway.exposition")

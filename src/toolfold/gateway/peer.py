@@ -16,6 +16,7 @@ _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 def is_own_process(client: Address | None, port: int) -> bool:
     """Whether a loopback connection to `port` was made by this user. True where the system has no way to tell.
+    Blocks: on a busy machine the table of connections is long.
 
     A link that a browser is started with can be read by every user of the machine in the list of processes.
     """
@@ -33,8 +34,11 @@ def is_own_process(client: Address | None, port: int) -> bool:
     for table in _TABLES:
         if not table.exists():
             continue
-        for line in table.read_text(encoding="ascii").splitlines()[1:]:
-            columns = line.split()
+        # There may be tens of thousands of lines: only those that have the address in them are looked at.
+        rows = table.read_text(encoding="ascii")
+        at = -1
+        while (at := rows.find(f"{near} ", at + 1)) >= 0:
+            columns = rows[rows.rfind("\n", 0, at) + 1 :].partition("\n")[0].split()
             if columns[1].endswith(near) and columns[2].endswith(f":{port:04X}"):
                 return int(columns[7]) == os.getuid()
     return False

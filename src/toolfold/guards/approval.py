@@ -177,7 +177,7 @@ def _name(call: Call) -> str:
 def _question(calls: list[Call], run: RunContext, decision: Decision) -> Question:
     first, count = calls[0], len(calls)
     shown = calls[:_SHOWN_CALLS]
-    arguments = tuple(arguments_text(call.arguments, _SHOWN_CHARS // len(shown)) for call in shown)
+    arguments = tuple(arguments_text(_arguments(call), _SHOWN_CHARS // len(shown)) for call in shown)
     source = source_line(run.code, first.line)
     what = {"tool": "call", "resource": "read", "prompt": "get"}[first.kind]
     times = f" {count} times" if count > 1 else ""
@@ -199,6 +199,11 @@ def _question(calls: list[Call], run: RunContext, decision: Decision) -> Questio
         waiting=count,
         replies=_REPLIES if run.session is not None else _REPLIES_WITHOUT_SESSION,
     )
+
+
+def _arguments(call: Call) -> dict[str, Any]:
+    """What decides about the call beside its name: of a resource, the address in full and with every character."""
+    return {"uri": call.name} if call.kind == "resource" else call.arguments
 
 
 def _because(decision: Decision) -> str:

@@ -212,11 +212,18 @@ class Finished:
 Event = Output | Progress | ToolCall | ApprovalRequest | Finished
 
 
+def private_names(kind: str, server: str, name: str, privacy: RunPrivacy) -> tuple[str, str]:
+    """What a call is named, without personal values. Of resources and prompts the program may have written anything."""
+    return (server, name) if kind == "tool" else (privacy.tokenise(server), privacy.tokenise(name))
+
+
 def protected_call(call: ToolCall, privacy: RunPrivacy) -> ToolCall:
     """The call without personal values."""
+    server, name = private_names(call.kind, call.server, call.tool, privacy)
     return msgspec.structs.replace(
         call,
-        tool=privacy.tokenise(call.tool) if call.kind == "resource" else call.tool,
+        server=server,
+        tool=name,
         arguments=privacy.tokenise(call.arguments),
         error=privacy.tokenise(call.error),
     )

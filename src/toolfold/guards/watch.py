@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from toolfold.guards.events import private_names
 from toolfold.guards.record import blobs_size, coded, text_of
 from toolfold.telemetry.observe import Observer, Observers, SeenCall, SeenQuestion, SeenRun
 
@@ -54,9 +55,10 @@ class Watch:
 
     def call_started(self, call: Call) -> SeenCall:
         run = self._seen
-        private = call.run.privacy if call.kind == "resource" else None
-        name = call.name if private is None else private.tokenise(call.name)
-        seen = SeenCall(call.id, call.kind, call.server, name, call.line, _since(run.begun))
+        server, name, private = call.server, call.name, call.run.privacy
+        if private is not None:
+            server, name = private_names(call.kind, server, name, private)
+        seen = SeenCall(call.id, call.kind, server, name, call.line, _since(run.begun))
         run.call_count += 1
         if len(run.calls) < _MOST_CALLS:
             run.calls.append(seen)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,7 +92,7 @@ class Filter:
             return (
                 self.since <= item.time <= self.until
                 and not (self.caller or self.session or self.run or self.decision or self.failed)
-                and (not self.target or fnmatchcase(item.target, self.target))
+                and (not self.target or self._named(item.target))
             )
         return (
             self.since <= item.time <= self.until
@@ -98,9 +100,17 @@ class Filter:
             and (not self.session or item.session == self.session)
             and (not self.run or item.run == self.run)
             and (not self.failed or item.ok is False)
-            and (not self.target or (isinstance(item, Call) and fnmatchcase(item.target, self.target)))
+            and (not self.target or (isinstance(item, Call) and self._named(item.target)))
             and (not self.decision or (isinstance(item, Call) and item.decision == self.decision))
         )
+
+    def _named(self, target: str) -> bool:
+        return self._pattern.match(target) is not None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        # `fnmatch` itself keeps 32,768 patterns: hundreds of megabytes of what callers may ask for.
+        return re.compile(translate(self.target))
 
 
 class Stored(NamedTuple):

@@ -29,7 +29,7 @@ from toolfold.telemetry.tokens import estimate
 OWN_TOKENS: dict[Mode, int] = {"code": 155, "hybrid": 181, "direct": 0}
 """o200k tokens of our two tools and the instructions. A test holds these numbers."""
 OTHERS = "(others)"
-"""Stands for callers over the limit of what one day tells apart."""
+"""Stands for callers and tools over the limit of what one day tells apart, and for servers that there are not."""
 _PAUSE = 0.25
 """Seconds for which counts are gathered before they are written."""
 _COUNT_AFTER = 10.0
@@ -149,7 +149,9 @@ class Ledger(LedgerReader, Observer):
         if (state := self._open.get(run.id)) is not None:
             state.at_once -= 1
         day = _day()
-        target = call.target if call.kind != "resource" else f"resource:{call.server}"
+        target = call.target
+        if call.kind != "tool":  # programs write these names: there is no end of them
+            target = f"{call.kind}:{call.server}" if call.server in self._settings.servers else OTHERS
         key = self._key(day, run.caller, run.session)
         keys = (key, self._known(day, Key(key.caller, tool=target)))
         with self._lock:

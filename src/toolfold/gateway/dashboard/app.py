@@ -82,7 +82,7 @@ class Dashboard:
         named = request.headers.getlist("host")
         if len(named) != 1 or (self._hosts and named[0] not in self._hosts):
             return _refused("This address is not one that the gateway answers to.")
-        if self._own_only and not is_own_process(request.client, self._port):
+        if self._own_only and not await asyncio.to_thread(is_own_process, request.client, self._port):
             return _refused("Only the user who runs this gateway may see its dashboard.")
         if request.method not in ("GET", "HEAD", "POST"):
             return Response(status_code=405, headers={"Allow": "GET, HEAD, POST"})

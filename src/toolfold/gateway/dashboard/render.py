@@ -30,8 +30,13 @@ def plain(text: object, limit: int = 20_000) -> str:
     """Text of others as it can be shown: colours of terminals are dropped, what cannot be seen is written out."""
     whole = str(text)
     shown = _ANSI.sub("", whole[: limit * 2]).replace("\r\n", "\n")
-    shown = _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", shown)
+    shown = exact(shown)
     return shown if len(shown) <= limit and len(whole) <= limit * 2 else f"{shown[:limit]}…"
+
+
+def exact(text: object) -> str:
+    """Text that a person decides on: nothing is dropped, what cannot be seen is written out."""
+    return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(text))
 
 
 def number(value: float) -> str:
@@ -105,6 +110,7 @@ def _environment() -> jinja2.Environment:
     )
     filters: dict[str, Any] = {
         "plain": plain,
+        "exact": exact,
         "number": number,
         "short": short,
         "duration": duration,

@@ -318,7 +318,7 @@ class SessionTokens(msgspec.Struct, kw_only=True):
 
 
 class ToolTokens(msgspec.Struct, kw_only=True):
-    """A tool that was called. Resources are counted by their server."""
+    """A tool that was called. Resources and prompts are counted by their server."""
 
     tool: str
     calls: int

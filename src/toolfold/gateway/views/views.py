@@ -201,7 +201,7 @@ class Views:
     def _session(self, viewer: Viewer, session: SessionInfo) -> SessionInfo:
         if viewer.person or not self._fold.settings.privacy.enabled:
             return session
-        return msgspec.structs.replace(session, kept=[])
+        return msgspec.structs.replace(session, kept=[], variables=[])
 
     def _check_private(self, viewer: Viewer) -> None:
         """What a program has written may hold values that its output would not."""
