@@ -416,9 +416,14 @@ class TestContainerCell:
 
             def exceeded(self) -> None: ...
 
-        monkeypatch.setattr(container_cell, "_first_process", lambda name: 123 if name == "box" else None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        def first_process(name: str) -> int | None:
+            return 123 if name == "box" else None
+
+        def no_freezer(first: int, pids: list[int]) -> None: ...
+
+        monkeypatch.setattr(container_cell, "_first_process", first_process)
         monkeypatch.setattr(container_cell, "Processes", Seen)
-        monkeypatch.setattr(container_cell, "freezer_within", lambda first, pids: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        monkeypatch.setattr(container_cell, "freezer_within", no_freezer)
         monkeypatch.setattr(container_cell, "Sleep", Nothing)
         monkeypatch.setattr(container_cell, "Hoards", Nothing)
         script = SAYS + "say(b'c', b'hello')\nsys.stdin.read()"

@@ -94,8 +94,10 @@ def test_a_guest_that_cannot_be_compiled_is_not_used(tmp_path: Path, monkeypatch
     guest.mkdir()
     (guest / "boot.py").write_text("def broken(:\n")
     monkeypatch.setattr(module, "_GUEST", guest)
-    # The rest of it takes seconds.
-    monkeypatch.setattr(module, "_copy_stdlib", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+    def copy_nothing(*_: object) -> None: ...
+
+    monkeypatch.setattr(module, "_copy_stdlib", copy_nothing)  # it takes seconds
     with pytest.raises(py_compile.PyCompileError):
         prepare(tmp_path)
     assert [*(tmp_path / "runtime").iterdir()] == [], "nothing of it is left"

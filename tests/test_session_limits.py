@@ -120,6 +120,11 @@ class TestSessions:
             assert (after.value, after.notice) == (1, "")
             assert "it was not used for 0.2 s" in (await fold.run("1", session="idle")).notice
 
+    async def test_one_is_made_ready_before_anybody_asks(self, runtime_dir: Path) -> None:
+        async with _fold(runtime_dir) as fold:
+            await eventually(lambda: _ready(fold) == 1)
+            assert _in_use(fold) == 0
+
     async def test_closing_ends_the_sandboxes_of_all_sessions(self, runtime_dir: Path) -> None:
         async with _fold(runtime_dir) as fold:
             for name in ("one", "two"):

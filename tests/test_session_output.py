@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,7 +125,7 @@ class TestTranscript:
 
 
 @contextmanager
-def somebody_else(folder: Path) -> Iterator[None]:
+def somebody_else(folder: Path) -> Generator[None]:
     """Without root's right to pass over permissions, in a folder that belongs to nobody else."""
     here = Path.cwd()
     os.chdir(folder)

@@ -271,7 +271,7 @@ class TestErrors:
                 await fleet.call("a", "echo", {})
 
     async def test_a_newer_server_is_spoken_to_as_such_and_may_not_ask_nonsense(self, tmp_path: Path) -> None:
-        replies = {
+        replies: dict[str, Any] = {
             "server/discover": {
                 "result": {
                     "supportedVersions": ["2026-07-28"],
