@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import toolfold
 from tests.lab import lab_fold
 from toolfold import Toolfold, ToolfoldError
+from toolfold.config.settings import Settings
+from toolfold.definitions import BlobPart, TextPart, ToolResult
 from toolfold.guards.context import Caller, Deadline, RunContext
 from toolfold.guards.events import Replied, RunResult
 from toolfold.guards.guard import Call, CallNotes
+from toolfold.guards.privacy import KeepPrivate
 from toolfold.guards.watch import Watch
 from toolfold.telemetry.observe import Observer, Observers, SeenCall, SeenRun
 
@@ -46,6 +51,34 @@ class TestContext:
         run = RunContext("ada", None, Deadline(5), asker=ask)
         assert await run.replied(question) == Replied("once", "host application")
         assert await run.ask(question) == "once"
+
+    @pytest.mark.parametrize(
+        ("result", "threads"),
+        [
+            (ToolResult(parts=[TextPart("x" * 4096)]), 0),
+            (ToolResult(parts=[TextPart("x" * 4000), TextPart("x" * 97)]), 1),
+            (ToolResult(parts=[BlobPart("A" * 4097, "image/png")]), 1),
+            (ToolResult(structured={"a": 1}, has_structured=True), 0),
+            (ToolResult(structured=msgspec.Raw(b'{"a": 1}'), has_structured=True), 1),
+        ],
+    )
+    async def test_private_values_of_long_results_are_looked_for_beside_the_loop(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: ToolResult, threads: int
+    ) -> None:
+        keep = KeepPrivate(Settings.model_validate({"privacy": {"enabled": True}, "data_dir": tmp_path}))
+        run = RunContext("ada", None, Deadline(5), privacy=await keep.for_run("ada", None))
+        begun: list[object] = []
+
+        async def beside(function: Callable[[], Any]) -> Any:
+            begun.append(function)
+            return function()
+
+        async def server(call: Call) -> ToolResult:
+            return result
+
+        monkeypatch.setattr(asyncio, "to_thread", beside)
+        await keep(Call("1", "tool", "lab", "add", {}, run), server)
+        assert len(begun) == threads
 
     async def test_observers_are_told_of_every_call_and_a_run_keeps_a_thousand(self) -> None:
         told: list[SeenCall] = []

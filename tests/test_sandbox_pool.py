@@ -57,6 +57,10 @@ async def test_it_fills_itself_and_replaces_what_is_taken(data_dir: Path) -> Non
         taken = await pool.take()
         assert pool.statistics.warm == 1
         assert await _value(taken, "6 * 7") == 42
+        before = pool.statistics.cpu
+        for seconds in (1000.0, 900.0, 1500.0):
+            pool.saw(taken, seconds)
+        assert pool.statistics.cpu - before == 1500.0, "each second counts once"
         pool.discard(taken)
         await _until(lambda: pool.statistics.warm == 2)
         assert pool.statistics.waited == 0

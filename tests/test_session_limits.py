@@ -15,10 +15,12 @@ import pytest
 
 from tests.upstream_lab import eventually
 from toolfold import Call, Output, Proceed, Toolfold, ToolResult
+from toolfold.config.settings import Settings
 from toolfold.definitions import TextPart
 from toolfold.guards.events import RunResult
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.session.homes import SessionHomes, SessionState, state_of
+from toolfold.session.sessions import Sessions
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +126,14 @@ class TestSessions:
         async with _fold(runtime_dir) as fold:
             await eventually(lambda: _ready(fold) == 1)
             assert _in_use(fold) == 0
+
+    async def test_what_looks_for_idle_ones_has_ended_when_they_are_closed(self, tmp_path: Path) -> None:
+        before = asyncio.all_tasks()
+        nothing: Any = None
+        async with Sessions(Settings(data_dir=tmp_path), nothing, nothing, nothing):
+            await asyncio.sleep(0)
+            assert len(asyncio.all_tasks()) == len(before) + 1
+        assert asyncio.all_tasks() == before
 
     async def test_closing_ends_the_sandboxes_of_all_sessions(self, runtime_dir: Path) -> None:
         async with _fold(runtime_dir) as fold:

@@ -174,12 +174,25 @@ class TestRemoval:
                 for folder in (inner, inner.parent, inner.parent.parent):
                     folder.chmod(mode)
             assert remove_tree(Path("top"))
+            assert not Path("top").exists()
             empty_tree(Path("emptied"))
             assert [*Path("emptied").iterdir()] == []
             Path("emptied").chmod(0o755)
             empty_tree(Path("emptied"))
             assert Path("emptied").stat().st_mode & 0o777 == 0o755, "what can be changed is left as it is"
             empty_tree(Path("gone"))
+
+    def test_a_folder_of_somebody_else_that_can_be_changed_is_not_in_the_way(self, tmp_path: Path) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("only root can make folders of others: run the tests as root")
+        theirs = tmp_path / "top" / "theirs"
+        theirs.mkdir(parents=True)
+        (theirs / "file").touch()
+        theirs.chmod(0o777)
+        for folder in (tmp_path, tmp_path / "top"):
+            os.chown(folder, 65534, 65534)
+        with somebody_else(tmp_path):
+            assert remove_tree(Path("top"))
 
     @pytest.mark.parametrize("kind", ["file", "link"])
     def test_what_is_no_folder_is_left_alone(self, tmp_path: Path, kind: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.upstream_lab import awkward, eventually
+from tests.upstream_lab import awkward, eventually, text_of
 from toolfold.config.settings import ServerConfig
 from toolfold.errors import UpstreamError, UpstreamUnavailable
 from toolfold.upstream import subscriptions
@@ -18,6 +18,7 @@ from toolfold.upstream.fleet import Fleet
 
 pytestmark = pytest.mark.anyio
 
+ASKS = str(Path(__file__).parent / "servers" / "asks.py")
 WATCHED = str(Path(__file__).parent / "servers" / "watched.py")
 
 
@@ -91,3 +92,16 @@ async def test_a_server_that_was_restarted_is_subscribed_again_and_may_have_chan
     await watched.touch("w://one")
     await eventually(lambda: heard == ["one", "one"])
     assert fleet.health()[0].restarts == 1
+
+
+@pytest.mark.parametrize("era", ["older", "newer"])
+async def test_roots_that_our_client_has_are_the_servers_to_know(tmp_path: Path, era: str) -> None:
+    async def roots() -> list[dict[str, str]]:
+        return [{"uri": "file:///work", "name": "work"}, {"uri": "no address"}, {"uri": "file:///tmp"}]
+
+    async with Fleet({"a": ServerConfig(command=sys.executable, args=(ASKS, era))}, log_dir=tmp_path) as fleet:
+        assert json.loads(text_of(await fleet.call("a", "roots", {}))) == {"roots": []}
+    async with Fleet({"a": ServerConfig(command=sys.executable, args=(ASKS, era))}, log_dir=tmp_path) as fleet:
+        fleet.roots = roots
+        told = json.loads(text_of(await fleet.call("a", "roots", {})))
+        assert [root["uri"] for root in told["roots"]] == ["file:///work", "file:///tmp"]

@@ -142,6 +142,12 @@ class TestProof:
         with pytest.raises(SandboxUnavailable, match=told):
             await prove(Bare(pretend), tmp_path, title="bare")
 
+    @pytest.mark.parametrize("processes", [8, 9])
+    async def test_a_program_may_see_a_few_processes_of_its_own_sandbox(self, tmp_path: Path, processes: int) -> None:
+        with pytest.raises(SandboxUnavailable) as broken:
+            await prove(Bare({**HELD, "processes": processes, "secret": True}), tmp_path, title="bare")
+        assert ("saw 9 processes" in str(broken.value)) == (processes == 9)
+
     async def test_a_connection_is_noticed_by_the_host_whatever_the_guest_says(self, tmp_path: Path) -> None:
         with pytest.raises(SandboxUnavailable, match="reached a socket of the host"):
             await prove(Bare(HELD), tmp_path, title="bare")

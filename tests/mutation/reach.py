@@ -90,7 +90,8 @@ class Reach:
     def tests_for(self, mutant: Mutant, source: bytes, budget: float, killers: Collection[str] = ()) -> list[Test]:
         """The tests that reach a mutant, the most promising first, within a budget: those that reach its very line,
         then `killers`, tests of a file that is about it, those that reach little else, and quick ones."""
-        words = _words(mutant.file.removesuffix(".py"))
+        elsewhere = _starter(mutant.file)
+        words = _words(mutant.file.removesuffix(".py")) | _words((elsewhere or "").removesuffix(".py"))
         found: list[tuple[bool, float, Test]] = []
         for name, data in self._files.items():
             tests = [Test(*test) for test in data["tests"]]
@@ -105,7 +106,8 @@ class Reach:
                 setup = shared if breadth > broadest / _FEW else test.setup
                 nearness = (1 + len(words & _words(test.name))) ** 2
                 nearness *= _NEARER if test.name in killers else 1
-                rank = (test.seconds + setup / 4 + 0.01) * breadth / nearness
+                # Of code in another process nothing is known but the names of tests.
+                rank = (test.seconds + setup / 4 + 0.01) * (1 / nearness if elsewhere else breadth) / nearness
                 found.append((number not in same_line, rank, Test(test.name, setup, test.seconds, number)))
         chosen: list[Test] = []
         files: set[str] = set()
@@ -133,7 +135,7 @@ class Reach:
         return self._breadths[file]
 
     def _reached(self, reach: dict[str, Any], count: int, mutant: Mutant, source: bytes) -> set[int]:
-        other = next((host for part, host in _RUNS_ELSEWHERE.items() if mutant.file.startswith(part)), None)
+        other = _starter(mutant.file)
         if other is not None:
             # It may be started once for all tests of a file.
             return {*range(count)} if mutant.file in reach or _tests_in(reach.get(other, {}).values()) else set()
@@ -152,6 +154,11 @@ class Reach:
         """Changes when other tests are chosen, or one of their files has changed."""
         names = [f"{test.name}\0{self._files[test.file]['digest']}" for test in tests]
         return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
+
+
+def _starter(file: str) -> str | None:
+    """The code that starts the process in which a file runs, where that is not the one of the tests."""
+    return next((starter for part, starter in _RUNS_ELSEWHERE.items() if file.startswith(part)), None)
 
 
 def _mapped(tree: Tree, name: str) -> tuple[str, dict[str, Any], str]:
