@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.test_gateway_http import serving
 from toolfold.gateway.callers import Callers
@@ -36,10 +36,10 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def listening(**limits: Any) -> AsyncGenerator[tuple[Connections, int]]:
+async def listening(app: ASGIApp = hello, **limits: Any) -> AsyncGenerator[tuple[Connections, int]]:
     sock = listen("127.0.0.1", 0)
-    app = Authenticated(hello, Callers(None, TOKEN))
-    async with asyncio.timeout(60), Connections(app, sock, ConnectionLimits(**limits)) as connections:
+    guarded = Authenticated(app, Callers(None, TOKEN))
+    async with asyncio.timeout(60), Connections(guarded, sock, ConnectionLimits(**limits)) as connections:
         yield connections, sock.getsockname()[1]
 
 
@@ -239,6 +239,29 @@ async def test_requests_under_way_end_with_the_server() -> None:
             await begun.wait()
         assert not connections.state.tasks
         assert await ended(streams)
+
+
+async def long(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"20000000")]})
+    for left in range(199, -1, -1):
+        await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": left > 0})
+
+
+async def test_an_answer_that_is_left_unread_ends_its_connection() -> None:
+    async with listening(long, unread_time=0.2) as (connections, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+        writer.write(f"GET / HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        assert b" 200 " in await reader.readline()
+        await until(lambda: not connections.open and not connections.state.tasks)
+
+
+async def test_an_answer_that_is_read_ends_nothing() -> None:
+    async with listening(long, unread_time=2) as (connections, port):
+        streams = await connect(port)
+        assert len(await ask(streams)) > 20_000_000
+        await asyncio.sleep(2.5)
+        assert connections.open
+        assert b" 200 " in await ask(streams)
 
 
 async def test_without_descriptors_it_waits_says_so_once_and_recovers(runtime_dir: Path) -> None:

@@ -43,6 +43,8 @@ class ConnectionLimits:
     unproven: int = 128
     header_time: float = 10.0
     header_size: int = 64 * 1024
+    unread_time: float = 60.0
+    """How long a client may leave an answer unread that is waiting for it."""
     keep_alive: int = 75
 
 
@@ -172,12 +174,13 @@ class Connections:
 
 
 class _Connection(HttpToolsProtocol):
-    """One connection. Its head must arrive in time, for the first request as for every later one."""
+    """One connection. The head of each request must arrive in time, and its answer must be read."""
 
     def __init__(self, connections: Connections) -> None:
         super().__init__(connections.config, connections.state, {"connection": self})
         self._connections = connections
         self._head_deadline: asyncio.TimerHandle | None = None
+        self._unread_deadline: asyncio.TimerHandle | None = None
         self._head_size = 0
         self._in_message = False
         self.peer = ""
@@ -196,7 +199,16 @@ class _Connection(HttpToolsProtocol):
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._head_arrived()
+        self._was_read()
         self._connections.closed(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread_deadline = self.loop.call_later(self._connections.limits.unread_time, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._was_read()
 
     def data_received(self, data: bytes) -> None:
         if self._head_deadline is None and not self._in_message:
@@ -232,3 +244,8 @@ class _Connection(HttpToolsProtocol):
         if self._head_deadline is not None:
             self._head_deadline.cancel()
             self._head_deadline = None
+
+    def _was_read(self) -> None:
+        if self._unread_deadline is not None:
+            self._unread_deadline.cancel()
+            self._unread_deadline = None
