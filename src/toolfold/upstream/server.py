@@ -38,7 +38,10 @@ FIRST_DELAY = 0.5
 LONGEST_DELAY = 60.0
 CLOSE_TIMEOUT = 10.0
 RELIST_SPACING = 1.0
-"""Seconds between two listings of a server that announces changes; twice as many each time while it goes on so."""
+"""Seconds between two listings of a server that announces changes."""
+USUAL_RELISTS = 5
+"""Listings in a row that are no more than a server which is being set up, part by part. While it goes on announcing
+changes after so many, the time between two doubles each time."""
 
 Opener = Callable[[], AbstractAsyncContextManager[Transport]]
 
@@ -76,7 +79,7 @@ class UpstreamServer:
         self._started = 0
         self._last_error = ""
         self._problems: tuple[str, ...] = ()
-        self._spacing = RELIST_SPACING
+        self._relisted = 0
         self._closed = False
 
     async def connected(self, *, background: bool = False, now: bool = False) -> Connection:
@@ -247,8 +250,8 @@ class UpstreamServer:
             self._on_listing(await self._listing(connection))
         except Exception as error:
             self._log.note(f"the changed list was not taken over: {error!r}")
-        await asyncio.sleep(self._spacing)
-        self._spacing = min(self._spacing * 2, LONGEST_DELAY) if connection.stale else RELIST_SPACING
+        await asyncio.sleep(relist_spacing(self._relisted))
+        self._relisted = self._relisted + 1 if connection.stale else 0
         connection.wake.set()
 
     async def listing(self, *, background: bool = False, now: bool = False) -> Listing:
@@ -343,6 +346,10 @@ class UpstreamServer:
             retry_in=round(max(0.0, wait), 1) if state == "backoff" else 0.0,
             problems=tuple(map(self.mask, (*self._problems, *(connection.unmet if connection else ())))),
         )
+
+
+def relist_spacing(relisted: int) -> float:
+    return min(LONGEST_DELAY, RELIST_SPACING * 2 ** min(max(0, relisted - USUAL_RELISTS), 16))
 
 
 def _delay(failures: int) -> float:
