@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-Who = Literal["anyone", "caller", "owner", "scraper"]
-"""`caller` needs a valid token (the gateway's own, or a configured caller's), `owner` the gateway's own. `scraper` is a
-caller, or one whose token is good for nothing else."""
+Who = Literal["anyone", "caller", "scraper"]
+"""`caller` needs a valid token (the gateway's own, or a configured caller's). `scraper` is a caller, or one whose token
+is good for nothing else."""
 
 _REFUSED_BODY = 64 * 1024
 """Bytes of body that are read from a request without a valid token, so that its sender gets to read the refusal."""
@@ -42,7 +42,7 @@ class Routes:
     def add(self, path: str, app: ASGIApp, *, who: Who = "caller") -> None:
         """`path` is exact, or ends with `/*`: then the path before it and all below. Of several, the longest wins."""
         if who != "anyone":
-            app = Authenticated(app, self._callers, owner=who == "owner", scrapers=who == "scraper")
+            app = Authenticated(app, self._callers, scrapers=who == "scraper")
         if path.endswith("/*"):
             self._below[path.removesuffix("/*")] = app
         else:
@@ -100,11 +100,10 @@ class Authenticated:
     application), and in `context` the values that a host application sent in the header `Toolfold-Context`.
     """
 
-    def __init__(self, app: ASGIApp, callers: Callers, *, owner: bool = False, scrapers: bool = False) -> None:
-        """`owner`: refuse other callers as well. `scrapers`: let those in who may read metrics only."""
+    def __init__(self, app: ASGIApp, callers: Callers, *, scrapers: bool = False) -> None:
+        """`scrapers`: let those in who may read metrics only."""
         self._app = app
         self._callers = callers
-        self._owner = owner
         self._scrapers = scrapers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,11 +114,9 @@ class Authenticated:
                 await _refuse(scope, receive, send)
                 return
             connection.prove()
-            refusal = "Only the owner of this gateway may read this." if self._owner and not caller.owner else ""
             if caller.scraper and not self._scrapers:
-                refusal = "This token opens /metrics only."
-            if refusal:
-                await JSONResponse(_error("forbidden", refusal), 403)(scope, receive, send)
+                body = _error("forbidden", "This token opens /metrics only.")
+                await JSONResponse(body, 403)(scope, receive, send)
                 return
             try:
                 scope["state"] |= {
