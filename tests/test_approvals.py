@@ -75,6 +75,16 @@ async def test_a_gathered_loop_is_one_question_that_shows_how_many_wait(fold: To
     assert len(called(runtime_dir)) == SOME_CALLS
 
 
+async def test_two_calls_are_asked_about_as_two(fold: Toolfold) -> None:
+    ask, asked = answering("once")
+    code = (
+        "import asyncio\nfrom servers.ledger import note\nprint(await asyncio.gather(note(text='a'), note(text='b')))"
+    )
+    assert (await fold.run(code, ask=ask)).output == "['noted', 'noted']\n"
+    assert "ledger.note 2 times (" in asked[0].text
+    assert '\n1. text="a"\n2. text="b"\n' in asked[0].text
+
+
 async def test_a_call_made_in_gather_itself_has_its_line(fold: Toolfold) -> None:
     ask, asked = answering("once")
     code = (

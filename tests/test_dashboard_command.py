@@ -21,6 +21,7 @@ from tests.asking import called
 from tests.test_gateway_approvals import ONE, text
 from tests.test_gateway_approvals import connected as approving
 from tests.test_gateway_approvals_local import on_a_terminal
+from tests.test_gateway_http import started
 from tests.test_gateway_stdio import connected, serve_command
 from toolfold.gateway.control import FOLDER
 from toolfold.gateway.token import own_token
@@ -66,6 +67,21 @@ def test_without_a_gateway_it_says_how_to_start_one(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "No gateway runs with this data folder." in ran.stderr
     assert "toolfold serve --http" in ran.stderr
+
+
+async def test_a_gateway_may_have_no_dashboard(runtime_dir: Path, tmp_path: Path) -> None:
+    config = tmp_path / "toolfold.toml"
+    config.write_text('dashboard = "off"\n')
+    command = ["-m", "toolfold", "serve", "--http", "127.0.0.1:0", "--no-token"]
+    async with started([*command, "--config", str(config), "--data", str(runtime_dir)]) as gateway:
+        async with httpx2.AsyncClient(base_url=gateway.url.removesuffix("/mcp"), timeout=20) as http:
+            for path in ("/", "/dashboard/runs", "/dashboard/sign-in/x"):
+                assert (await http.get(path)).status_code == 404
+            assert (await http.get("/api/v1/servers")).status_code == 200
+        command = [sys.executable, "-m", "toolfold", "dashboard", "--data", str(runtime_dir)]
+        ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert "No gateway runs with this data folder." in ran.stderr
 
 
 async def test_an_http_gateway_shows_a_link_on_its_terminal_and_tokens_open_nothing(

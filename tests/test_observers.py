@@ -91,6 +91,7 @@ async def test_a_run_is_told_from_its_start_to_its_end(runtime_dir: Path) -> Non
     assert not refused.success
     assert (denied.ok, denied.error_code) == (False, refused.error.code if refused.error else "")
     assert denied.calls[0].error_code == "approval_denied"
+    assert "ledger.note" in denied.calls[0].error
     assert (cancelled.ok, cancelled.error_code) == (False, "cancelled")
     question = notes.questions[0]
     assert (question.server, question.reply, question.by) == ("ledger", "once", "host application")

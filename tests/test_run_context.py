@@ -105,6 +105,40 @@ class TestContext:
         ]
         assert (len(told), len(runs[0].calls), runs[0].call_count) == (1001, 1000, 1001)
 
+    @pytest.mark.parametrize("private", [True, False])
+    async def test_why_a_run_or_a_call_failed_is_told_unless_values_are_private(
+        self, tmp_path: Path, private: bool
+    ) -> None:
+        runs: list[SeenRun] = []
+
+        class Ends(Observer):
+            def run_ended(self, run: SeenRun) -> None:
+                runs.append(run)
+
+        observers = Observers()
+        observers.add(Ends())
+        watch = Watch(observers)
+        keep = KeepPrivate(Settings.model_validate({"privacy": {"enabled": True}, "data_dir": tmp_path}))
+        run = RunContext("ada", None, Deadline(5), privacy=await keep.for_run("ada", None) if private else None)
+
+        async def work() -> Any:
+            call = Call("1", "tool", "lab", "add", {}, run)
+            problem = ToolfoldError("Ada Lovelace is not there. " + "x" * 200)
+            watch.call_ended(watch.call_started(call), call, problem)
+            raise problem
+
+        with pytest.raises(ToolfoldError):
+            await watch.run(run, work)
+        [seen] = runs
+        assert (seen.ok, seen.error_code, seen.calls[0].ok, seen.calls[0].error_code) == (
+            False,
+            "toolfold",
+            False,
+            "toolfold",
+        )
+        told = "" if private else "Ada Lovelace is not there. " + "x" * 200
+        assert (seen.error, seen.calls[0].error) == (told, told[:200])
+
 
 class TestDeadline:
     async def test_it_fires_and_names_the_limit(self) -> None:
