@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.left_behind import (
     GROWTH,
@@ -48,7 +48,8 @@ THINKING = 1.0
 BUDGET = 5.0
 """p95 of a trivial run under load, in medians of one without."""
 _ALONE_SECONDS, _ALONE_THINKING = 20, 0.25
-_WARM_UP_SECONDS = 15
+_WARM_UP_SECONDS = 20
+"""Enough for each user to run every kind of program once: what an interpreter once had, it does not give back."""
 _SETTLING = 60.0
 _OPENING_AT_ONCE = 10
 _OF_A_ZYGOTE = {"processes": 2, "descriptors": 7}
@@ -187,7 +188,7 @@ async def measure(data_dir: Path, users: int, minutes: float, idle: int, progres
             progress(f"{idle} sessions that stay idle")
             megabytes = await lab.open_idle(idle)
             progress(f"{users} users open their sessions")
-            await lab.run(users, _WARM_UP_SECONDS)
+            await lab.run(users, _WARM_UP_SECONDS, tasks="each")
             before = await lab.settled()
             progress(f"{users} users for {minutes:g} minutes")
             begun = time.monotonic()
@@ -264,7 +265,7 @@ class _Lab:
 
     async def alone(self, progress: _Progress) -> float:
         progress("one user alone")
-        taken = await self.run(1, _ALONE_SECONDS, thinking=_ALONE_THINKING, alone=True)
+        taken = await self.run(1, _ALONE_SECONDS, thinking=_ALONE_THINKING, tasks="trivial")
         times = [ms for name, ms, bad in taken if name == TRIVIAL and not bad]
         if not times:
             raise ToolfoldError(f"one user alone got no answer: {taken[:3]}")
@@ -276,7 +277,7 @@ class _Lab:
         seconds: float,
         *,
         thinking: float = THINKING,
-        alone: bool = False,
+        tasks: Literal["trivial", "each", "mixed"] = "mixed",
         progress: _Progress = lambda text: None,
     ) -> list[tuple[str, float, str]]:
         """Let so many users run: name, milliseconds and problem of each of their runs."""
@@ -286,7 +287,7 @@ class _Lab:
             "LOAD_TOKEN": TOKEN,
             "LOAD_RESULT": str(result),
             "LOAD_THINKING": str(thinking),
-            "LOAD_ALONE": str(int(alone)),
+            "LOAD_TASKS": tasks,
             "PYTHONPATH": str(Path(__file__).parents[1]),
         }
         arguments = ["--headless", "--only-summary", "--loglevel", "ERROR", "--stop-timeout", "30"]

@@ -102,6 +102,7 @@ class Script:
         self.revision = OLDER if number % 2 else NEWER
         self._chance = random.Random(number)
         self._count = 0
+        self._turn = number
 
     def first(self) -> Task:
         """Opens the session, and gives it a variable that only it has."""
@@ -114,6 +115,11 @@ class Script:
     def next(self) -> Task:
         kinds, weights = zip(*_MIX, strict=True)
         return self._chance.choices(kinds, weights)[0](self)
+
+    def each(self) -> Task:
+        """One kind after the other; users begin at different ones."""
+        self._turn += 1
+        return _MIX[self._turn % len(_MIX)][0](self)
 
     def variable(self) -> Task:
         self._count += 1

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from locust import FastHttpUser, constant, events, task
 from benchmarks.load_users import NEWER, Script, Task, call, greeting, headers, problem
 
 TOKEN = os.environ["LOAD_TOKEN"]
-ALONE = os.environ["LOAD_ALONE"] == "1"
-"""Only trivial runs, to see how long one takes without others."""
+CHOSEN: Callable[[Script], Task] = {
+    "trivial": Script.trivial,  # to see how long one takes without others
+    "each": Script.each,  # so that every session has once had what its largest program takes
+    "mixed": Script.next,
+}[os.environ["LOAD_TASKS"]]
 THINKING = float(os.environ["LOAD_THINKING"])
 _numbers = itertools.count()
 _taken: list[tuple[str, float, str]] = []
@@ -40,7 +44,7 @@ class User(FastHttpUser):
 
     @task
     def one(self) -> None:
-        self._do(self.script.trivial() if ALONE else self.script.next())
+        self._do(CHOSEN(self.script))
 
     def on_stop(self) -> None:
         if self.connection:
