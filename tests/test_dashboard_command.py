@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import pty
 import re
@@ -23,7 +24,7 @@ from tests.test_gateway_approvals import connected as approving
 from tests.test_gateway_approvals_local import on_a_terminal
 from tests.test_gateway_http import started
 from tests.test_gateway_stdio import connected, serve_command
-from toolfold.gateway.control import FOLDER
+from toolfold.gateway.control import FOLDER, ask_for_link, reachable, running
 from toolfold.gateway.token import own_token
 
 pytestmark = pytest.mark.anyio
@@ -67,6 +68,16 @@ def test_without_a_gateway_it_says_how_to_start_one(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "No gateway runs with this data folder." in ran.stderr
     assert "toolfold serve --http" in ran.stderr
+
+
+async def test_why_there_is_no_link_is_told(tmp_path: Path) -> None:
+    async def make_link() -> str:
+        raise OSError(errno.EADDRNOTAVAIL, "no loopback here")
+
+    async with reachable(tmp_path, "stdio", 0, make_link):
+        [found] = await asyncio.to_thread(running, tmp_path)
+        with pytest.raises(ValueError, match="no loopback here"):
+            await asyncio.to_thread(ask_for_link, found)
 
 
 async def test_a_gateway_may_have_no_dashboard(runtime_dir: Path, tmp_path: Path) -> None:

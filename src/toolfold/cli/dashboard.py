@@ -51,9 +51,9 @@ def dashboard(
         )
     try:
         link = ask_for_link(chosen)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
-            f"The gateway with process id {chosen.pid} did not answer: {error}", hint="Start it again, then try again."
+            f"The gateway with process id {chosen.pid} gave no link: {error}", hint="Start it again, then try again."
         ) from None
     if len(found) > 1:
         _list(found, chosen)

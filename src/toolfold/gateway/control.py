@@ -71,9 +71,11 @@ async def reachable(
         folder.chmod(0o700)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with _near(folder) as near:
-            sock.bind(f"{near}/{file.name}")
-        file.chmod(0o600)
+            sock.bind(f"{near}/{file.name}.new")
+        unheard = file.with_name(f"{file.name}.new")
+        unheard.chmod(0o600)
         server = await asyncio.start_unix_server(answer, sock=sock, limit=_LINE_LIMIT)
+        unheard.rename(file)  # whoever finds it before it listens would take it for one of a dead process
     except OSError as error:
         _log.warning("`toolfold dashboard` will not find this gateway: %s", error)
         yield
@@ -90,7 +92,11 @@ async def _answer(line: bytes, about: Running, make_link: Callable[[], Awaitable
         case b"about":
             return msgspec.json.encode(about)
         case b"dashboard":
-            return msgspec.json.encode({"link": await make_link()})
+            try:
+                return msgspec.json.encode({"link": await make_link()})
+            except Exception as error:
+                _log.exception("no link to the dashboard could be made")
+                return msgspec.json.encode({"error": str(error) or type(error).__name__})
         case _:
             return msgspec.json.encode({"error": "unknown request"})
 
@@ -110,8 +116,10 @@ def running(data_dir: Path) -> list[Running]:
 
 
 def ask_for_link(gateway: Running) -> str:
-    """A link to its dashboard. Raises OSError, ValueError or KeyError where it does not answer as it should."""
+    """A link to its dashboard. Raises OSError or ValueError where it gives none."""
     told = _ask(Path(gateway.file), b"dashboard")
+    if "link" not in told:
+        raise ValueError(told.get("error", "no link"))
     return str(told["link"])
 
 
