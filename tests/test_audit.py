@@ -68,6 +68,8 @@ async def test_a_run_and_each_of_its_calls_are_recorded(runtime_dir: Path) -> No
         "value": {"name": "text(3)", "tags": ["text(1)", "1 more"], "ok": "boolean", "none": "null"}
     }
     assert calls[2].result_size == len("the lab's notes")
+    held = [str(link.resolve()) for link in Path("/proc/self/fd").iterdir()]
+    assert not [file for file in held if file.startswith(str(runtime_dir / FILE))], "closed with the fold"
 
 
 def test_shapes_of_arguments_are_so_many_and_the_others_are_counted() -> None:
