@@ -11,11 +11,12 @@ import pytest
 
 from toolfold.config.settings import SandboxSettings, Settings
 from toolfold.definitions import ToolDefinition, ToolResult
-from toolfold.errors import GuardError, InvalidArguments, LimitExceeded, ToolfoldError
+from toolfold.errors import GuardError, InvalidArguments, LimitExceeded, ToolChanged, ToolfoldError
 from toolfold.guards.chain import Chain as Guards
 from toolfold.guards.context import Deadline, RunContext
 from toolfold.guards.events import ApprovalRequest, Event, Question, RunError, RunResult, ToolCall
 from toolfold.guards.guard import Call, Guard, Proceed
+from toolfold.guards.pins import Pinned
 from toolfold.guards.record import Record
 from toolfold.sandbox.replies import ReplyBudget
 from toolfold.schema.validation import Validators
@@ -82,6 +83,24 @@ class TestLimits:
         go_on.set()
         await asyncio.gather(*calls)
         assert len(chain.sent) == 3
+
+    async def test_a_changed_tool_is_not_called_and_its_name_fills_no_page(self) -> None:
+        chain = Chain()
+        asked: list[tuple[str, str]] = []
+
+        async def proceed(call: Call) -> ToolResult:
+            raise AssertionError("called")
+
+        def is_held(server: str, tool: str) -> bool:
+            asked.append((server, tool))
+            return True
+
+        call = Call("1", "tool", "lab", "x" * 5000, {}, chain.run)
+        with pytest.raises(ToolChanged, match=r"lab\.xxx") as refused:
+            await Pinned(is_held)(call, proceed)
+        assert asked == [("lab", "x" * 5000)]
+        assert len(str(refused.value)) < 1000
+        assert (call.notes.decision, call.notes.rule) == ("deny", "the tool has changed")
 
     async def test_a_call_that_fails_or_is_cancelled_gives_its_place_back(self) -> None:
         async def fail(call: Call) -> ToolResult:
