@@ -6,7 +6,9 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from toolfold import ConfigError, Toolfold
 from toolfold.config.callers import Mode
 from toolfold.gateway.offers import Offers, definition_cost
 from toolfold.gateway.texts import TOOLS, instructions
+from toolfold.telemetry.counting import CountingProcess
 from toolfold.telemetry.ledger import OTHERS, OWN_TOKENS, Ledger
 from toolfold.telemetry.ledger_files import Catalogued, Counts, Key, LedgerFiles
 from toolfold.telemetry.ledger_reader import LedgerReader
@@ -192,6 +195,51 @@ async def test_counts_are_written_while_the_gateway_runs(lab: Toolfold) -> None:
     async with asyncio.timeout(20):
         while not elsewhere.totals(caller="writer").runs:
             await asyncio.sleep(0.05)
+
+
+async def test_what_is_noted_during_a_write_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    add = LedgerFiles.add
+
+    def slow(files: LedgerFiles, day: str, counts: Mapping[Key, Counts]) -> None:
+        add(files, day, counts)
+        loop.call_soon_threadsafe(writing.set)
+        go_on.wait(20)
+
+    async with Toolfold.open({"servers": {}}, data_dir=tmp_path) as fold:
+        monkeypatch.setattr("toolfold.telemetry.ledger._COUNT_AFTER", 3600)  # a count writes as well
+        monkeypatch.setattr(LedgerFiles, "add", slow)
+        await fold.search("one")
+        await asyncio.wait_for(writing.wait(), 20)
+        await fold.search("two")
+        go_on.set()
+        elsewhere = LedgerReader(fold.settings)
+        async with asyncio.timeout(20):
+            while elsewhere.totals().searches < 2:
+                await asyncio.sleep(0.05)
+
+
+async def test_what_is_noted_during_a_count_is_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, counting, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def slow(process: CountingProcess, texts: Sequence[str]) -> list[int]:
+        loop.call_soon_threadsafe(counting.set)
+        go_on.wait(20)
+        return [1] * len(texts)
+
+    monkeypatch.setattr("toolfold.telemetry.ledger._COUNT_AFTER", 0.01)
+    monkeypatch.setattr(CountingProcess, "count", slow)
+    async with Toolfold.open({"servers": {}}, data_dir=tmp_path) as fold:
+        await fold.search("one")
+        await asyncio.wait_for(counting.wait(), 20)
+        await fold.search("two")
+        elsewhere = LedgerReader(fold.settings)
+        async with asyncio.timeout(20):
+            while elsewhere.totals().searches < 2:
+                await asyncio.sleep(0.05)
+            go_on.set()
+            while elsewhere.totals().label == "estimated":
+                await asyncio.sleep(0.05)
 
 
 async def test_names_that_clients_choose_cannot_fill_the_ledger(runtime_dir: Path) -> None:

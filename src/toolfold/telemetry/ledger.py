@@ -128,6 +128,8 @@ class Ledger(LedgerReader, Observer):
         """Characters of the texts that are held."""
         self._has_counted = False
         self._process = CountingProcess(settings.tokenizer)
+        self._is_due = False
+        """Whether something was noted that no write has begun for."""
         self._writing: asyncio.Task[None] | None = None
         self._counting: asyncio.Task[None] | None = None
 
@@ -259,18 +261,22 @@ class Ledger(LedgerReader, Observer):
     # What is written
 
     def _write_soon(self) -> None:
+        self._is_due = True
         if self._writing is None or self._writing.done():
             self._writing = asyncio.get_running_loop().create_task(self._write_later())
 
     async def _write_later(self) -> None:
-        await asyncio.sleep(_PAUSE)
-        await asyncio.to_thread(self.write)
-        if (self._waiting or self._waiting_catalogs) and (self._counting is None or self._counting.done()):
-            self._counting = asyncio.get_running_loop().create_task(self._count_later())
+        while self._is_due:
+            await asyncio.sleep(_PAUSE)
+            self._is_due = False
+            await asyncio.to_thread(self.write)
+            if (self._waiting or self._waiting_catalogs) and (self._counting is None or self._counting.done()):
+                self._counting = asyncio.get_running_loop().create_task(self._count_later())
 
     async def _count_later(self) -> None:
-        await asyncio.sleep(_COUNT_AFTER)
-        await asyncio.to_thread(self.count)
+        while self._waiting or self._waiting_catalogs:
+            await asyncio.sleep(_COUNT_AFTER)
+            await asyncio.to_thread(self.count)
 
     def write(self) -> None:
         """Write what was noted. What cannot be written is kept for the next time."""
