@@ -22,7 +22,7 @@ from toolfold.telemetry.counting import CountingProcess
 from toolfold.telemetry.ledger import OTHERS, OWN_TOKENS, Ledger
 from toolfold.telemetry.ledger_files import Catalogued, Counts, Key, LedgerFiles
 from toolfold.telemetry.ledger_reader import LedgerReader
-from toolfold.telemetry.observe import SeenRun
+from toolfold.telemetry.observe import SeenRun, SeenSearch
 from toolfold.telemetry.savings import definition_tokens
 from toolfold.telemetry.tokens import count, estimate, load_tokenizer
 from toolfold.telemetry.totals import Totals
@@ -240,6 +240,21 @@ async def test_what_is_noted_during_a_count_is_counted_too(tmp_path: Path, monke
             go_on.set()
             while elsewhere.totals().label == "estimated":
                 await asyncio.sleep(0.05)
+
+
+async def test_a_changed_catalog_begins_no_conversation(runtime_dir: Path) -> None:
+    async with lab_fold(runtime_dir) as fold:
+        for number in range(2):
+            run = SeenRun(str(number), "local", "work", "python", "1", ok=True)
+            fold.ledger.searched(SeenSearch("local", "add", "", 0.1))
+            fold.ledger.run_started(run)
+            fold.ledger.run_ended(run)
+            await fold.listed()
+        totals = fold.ledger.totals()
+        days = fold.ledger.by_day()
+    versions = {key.catalog for day in days for key in LedgerFiles(runtime_dir).of_day(day)}
+    assert len(versions) == 2
+    assert (totals.conversations, totals.requests) == (1, 5)
 
 
 async def test_names_that_clients_choose_cannot_fill_the_ledger(runtime_dir: Path) -> None:

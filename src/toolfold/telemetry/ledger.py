@@ -206,7 +206,8 @@ class Ledger(LedgerReader, Observer):
             counts.passed_once += is_first
 
     def _is_first(self, key: Key) -> bool:
-        """Whether a conversation begins."""
+        """Whether a conversation begins. It goes on when the catalog changes."""
+        key = key._replace(catalog="")
         if key in self._conversations or (not key.session and key.caller in self._unclaimed):
             return False
         is_claimed = key.session and key.caller in self._unclaimed
