@@ -266,6 +266,9 @@ def test_tokens_are_counted_from_the_start_and_never_fall() -> None:
     assert tokens.read()["toolfold", "code"] == 15
     ledger.days[today] = Totals(tokens_code=22, tokens_results=9)  # an estimate became exact
     assert (tokens.read()["toolfold", "code"], tokens.read()["direct", "results"]) == (15, 2)
+    assert tokens.is_estimated  # 15 is what the estimate has left
+    ledger.days[today] = Totals(tokens_code=25, tokens_results=9)
+    assert (tokens.read()["toolfold", "code"], tokens.is_estimated) == (15, False)
     ledger.days["9000-01-01"] = Totals(tokens_code=3)
     ledger.days["9000-01-02"] = Totals(tokens_code=4)
     assert tokens.read()["toolfold", "code"] == 22

@@ -204,7 +204,9 @@ class TokenCounts:
         for day, tokens in self._read().items():
             before, highest = self._before.get(day, {}), self._days.setdefault(day, {})
             for use, number in tokens.items():
-                highest[use] = max(highest.get(use, 0), number - before.get(use, 0))
+                since_start = number - before.get(use, 0)
+                highest[use] = max(highest.get(use, 0), since_start)
+                self.is_estimated |= highest[use] > since_start  # left by an estimate that was too high
         # Of the day before, what is known may still become exact.
         self._since = sorted(self._days)[-2:][0] if self._days else self._since
         return {use: sum(day.get(use, 0) for day in self._days.values()) for use in _TOKENS}
