@@ -16,6 +16,7 @@ import pytest
 from tests.lab import lab_fold
 from toolfold import ConfigError, Toolfold
 from toolfold.config.callers import Mode
+from toolfold.errors import UpstreamError
 from toolfold.gateway.offers import Offers, definition_cost
 from toolfold.gateway.texts import TOOLS, instructions
 from toolfold.telemetry.counting import CountingProcess
@@ -255,6 +256,15 @@ async def test_a_changed_catalog_begins_no_conversation(runtime_dir: Path) -> No
     versions = {key.catalog for day in days for key in LedgerFiles(runtime_dir).of_day(day)}
     assert len(versions) == 2
     assert (totals.conversations, totals.requests) == (1, 5)
+
+
+async def test_errors_that_end_a_run_are_read_too(runtime_dir: Path) -> None:
+    async with lab_fold(runtime_dir) as fold:
+        with pytest.raises(UpstreamError) as raised:
+            await fold.call("lab", "die", {})
+        await counted(fold.ledger)
+        totals = fold.ledger.totals()
+    assert (totals.failed, totals.tokens_outputs) == (1, count(str(raised.value)))
 
 
 async def test_names_that_clients_choose_cannot_fill_the_ledger(runtime_dir: Path) -> None:

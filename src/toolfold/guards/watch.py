@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from toolfold.errors import ToolfoldError
 from toolfold.guards.events import private_names
 from toolfold.guards.record import blobs_size, coded, text_of
 from toolfold.telemetry.observe import Observer, Observers, SeenCall, SeenQuestion, SeenRun
@@ -43,7 +44,9 @@ class Watch:
         except BaseException as problem:
             seen.ok = False
             seen.error_code, message = coded(problem)
-            seen.error = message if run.privacy is None else ""
+            if run.privacy is None:
+                seen.error = message
+                seen.text = str(problem) if isinstance(problem, ToolfoldError) else ""
             raise
         finally:
             seen.code = seen.code or run.notes.code
