@@ -267,6 +267,14 @@ async def test_errors_that_end_a_run_are_read_too(runtime_dir: Path) -> None:
     assert (totals.failed, totals.tokens_outputs) == (1, count(str(raised.value)))
 
 
+async def test_a_name_that_is_no_text_loses_no_counts(tmp_path: Path) -> None:
+    async with Toolfold.open({"servers": {}}, data_dir=tmp_path) as fold:
+        for session in ("good", "bad \ud800"):
+            fold.ledger.run_ended(SeenRun(session, "local", session, "python", "1", ok=True))
+        assert fold.ledger.totals().runs == 2
+        assert [name for _, name in fold.ledger.by_session()] == ["bad ?", "good"]
+
+
 async def test_names_that_clients_choose_cannot_fill_the_ledger(runtime_dir: Path) -> None:
     async with Toolfold.open({"servers": {}}, data_dir=runtime_dir) as fold:
         for number in range(4000):

@@ -249,6 +249,7 @@ class Ledger(LedgerReader, Observer):
 
     def _known(self, day: str, key: Key) -> Key:
         """`key`, or a wider one where there are too many in a day: names of sessions are the clients' to choose."""
+        key = Key(*map(_readable, key))
         if day != self._today:
             self._today = day
             for names in (self._keys, self._conversations, self._unclaimed):
