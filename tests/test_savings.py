@@ -60,6 +60,7 @@ def test_every_server_is_a_row_and_the_sums_are_right(config: Path, tmp_path: Pa
     assert (told["counted"], told["tokenizer"]) == ("measured", "o200k")
     assert not (tmp_path / "data" / "ledger").exists()
     assert list(told["not_counted"]) == ["broken"]
+    assert told["not_counted"]["broken"].startswith("failed: ")
 
 
 def test_a_person_reads_the_same_figures(config: Path, tmp_path: Path) -> None:
@@ -79,6 +80,28 @@ def test_without_servers_it_says_what_to_do(tmp_path: Path) -> None:
     done = toolfold(config=empty, data=tmp_path / "data")
     assert done.returncode == 0
     assert "toolfold doctor" in done.stdout
+
+
+def test_a_server_without_tools_has_no_search_and_no_crossover(tmp_path: Path) -> None:
+    """Nothing was searched, so that there is nothing measured to tell."""
+    (tmp_path / "catalogs").mkdir()
+    (tmp_path / "catalogs" / "none.json").write_text(json.dumps({"server": "none", "tools": []}))
+    config = tmp_path / "toolfold.toml"
+    config.write_text(f'catalog_dirs = ["{tmp_path / "catalogs"}"]\n')
+    told = json.loads(toolfold("--json", config=config, data=tmp_path / "data").stdout)
+    assert [row["tools"] for row in told["servers"]] == [0]
+    assert (told["search_tokens"], told["crossover_tokens"], told["crossover_tools"]) == (None, None, None)
+    shown = toolfold(config=config, data=tmp_path / "data").stdout
+    assert "Crossover" not in shown
+    assert "Toolfold is counted in the mode `code`." in " ".join(shown.split())
+
+
+def test_servers_that_cannot_be_listed_were_found(tmp_path: Path) -> None:
+    config = tmp_path / "toolfold.toml"
+    config.write_text(f'[servers.broken]\ncommand = "{sys.executable}"\nargs = ["-c", "raise SystemExit(3)"]\n')
+    shown = " ".join(toolfold(config=config, data=tmp_path / "data").stdout.split())
+    assert "Not counted: broken: failed: the server ended with exit status 3" in shown
+    assert "There is nothing to count: no server could be listed. Try: toolfold doctor" in shown
 
 
 def test_where_direct_calls_are_cheaper() -> None:

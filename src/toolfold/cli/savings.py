@@ -22,8 +22,9 @@ _QUESTION_WORDS = 8
 _LISTING_SECONDS = 20.0
 _METHOD = (
     "Per request of the model, nothing cached: each tool's name, description and input schema as compact JSON, and the"
-    " servers' instructions. {how} A conversation with Toolfold also pays for its searches and programs, and saves the"
-    " results that only its programs read; `toolfold demo` measures whole conversations."
+    " servers' instructions; Toolfold is counted in the mode `code`. {how} A conversation with Toolfold also pays for"
+    " its searches and programs, and saves the results that only its programs read; `toolfold demo` measures whole"
+    " conversations."
 )
 
 
@@ -54,7 +55,10 @@ def savings(
                 note(f"Listing {counted(len(fold.catalog.missing), 'server')} …")
                 await fold.listed(timeout=_LISTING_SECONDS)
             states = fold.roster.states()
-            left = {name: states[name].text if name in states else "not listed yet" for name in fold.catalog.missing}
+            left = {
+                name: states[name].text.removeprefix(f"{name}: ") if name in states else "not listed yet"
+                for name in fold.catalog.missing
+            }
             return await _measured(fold), left, fold.settings.token_price if price is None else price
 
     offer_trust(config)
@@ -118,9 +122,10 @@ def _as_data(measured: Savings, left: dict[str, str], per_million: float) -> dic
         "tools": measured.tools,
         "direct_tokens": measured.direct,
         "toolfold_tokens": measured.own,
-        "search_tokens": measured.search,
-        "crossover_tokens": measured.crossover,
-        "crossover_tools": measured.crossover_tools,
+        # Without tools there is nothing to search for.
+        "search_tokens": measured.search if measured.tools else None,
+        "crossover_tokens": measured.crossover if measured.tools else None,
+        "crossover_tools": measured.crossover_tools if measured.tools else None,
         "dollars_per_million_tokens": per_million,
         "dollars_per_thousand_requests": {
             "direct": price(measured.direct, per_million),
@@ -155,16 +160,18 @@ def _show(measured: Savings, left: dict[str, str], per_million: float) -> None:
 def _remarks(measured: Savings, left: dict[str, str], per_million: float) -> list[str]:
     lines = [f"Not counted: {name}: {reason}" for name, reason in left.items()]
     if not measured.servers:
-        return [*lines, "There is nothing to count: no server was found. Try: toolfold doctor"]
+        why = "no server could be listed" if left else "no server was found"
+        return [*lines, f"There is nothing to count: {why}. Try: toolfold doctor"]
     if measured.saved > 0:
         share = measured.own / measured.direct
         lines.append(f"Toolfold's definitions are {share:.2%} of that: {measured.saved:,} tokens less in each request.")
-    verdict = "cheaper with direct calls" if measured.direct < measured.crossover else "past that"
-    lines.append(
-        f"Crossover: below {measured.crossover:,} tokens of definitions (about"
-        f" {counted(measured.crossover_tools, 'tool')} like these) direct calls are cheaper: {measured.own} for the"
-        f" two tools and {measured.search:,} for one search. This config is {verdict}."
-    )
+    if measured.tools:
+        verdict = "cheaper with direct calls" if measured.direct < measured.crossover else "past that"
+        lines.append(
+            f"Crossover: below {measured.crossover:,} tokens of definitions (about"
+            f" {counted(measured.crossover_tools, 'tool')} like these) direct calls are cheaper: {measured.own} for the"
+            f" two tools and {measured.search:,} for one search. This config is {verdict}."
+        )
     return [
         *lines,
         _method(measured.tokenizer),
