@@ -20,9 +20,11 @@ from tests.lab import LAB
 from toolfold import Question, Toolfold
 from toolfold.gateway import dashboard
 from toolfold.gateway.dashboard.door import Door
+from toolfold.gateway.dashboard.render import short
 from toolfold.gateway.questions import Questions
 from toolfold.schema.forms import read_form
 from toolfold.telemetry.activity import Activity
+from toolfold.telemetry.totals import Totals
 
 pytestmark = pytest.mark.anyio
 
@@ -369,6 +371,19 @@ async def test_the_first_page_stays_small(inside: Site) -> None:
     assert len(loaded) >= 5
     sizes = [len((await inside.get(path)).content) for path in ("/", *loaded)]
     assert sum(sizes) <= 150_000
+
+
+async def test_a_loss_is_not_told_as_a_saving(inside: Site, fold: Toolfold, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold.ledger, "totals", lambda: Totals(tokens_direct=100, tokens_sent=150))
+    assert "50.0 % more than direct calls" in (await inside.get("/")).text
+    monkeypatch.setattr(fold.ledger, "totals", lambda: Totals(tokens_direct=150, tokens_sent=75))
+    assert ">50.0 % less than direct calls" in (await inside.get("/")).text
+
+
+def test_short_numbers() -> None:
+    assert [short(each) for each in (9_999, 12_345, 999_999, -1_234_567, 999_999_999)] == [
+        "9,999", "12.3 k", "1000 k", "-1.23 M", "1000 M",
+    ]  # fmt: skip
 
 
 def test_the_parts_of_others_are_vendored_with_their_licences() -> None:

@@ -48,7 +48,7 @@ def short(value: float) -> str:
     """1234567 → 1.23 M, for cards."""
     for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(value) >= size * 10 or (size > 1e3 and abs(value) >= size):
-            return f"{value / size:.3g}{unit}"
+            return f"{float(f'{value / size:.3g}'):g}{unit}"  # and no 1e+03
     return f"{value:,.0f}"
 
 
