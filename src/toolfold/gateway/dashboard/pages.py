@@ -151,7 +151,7 @@ class Pages:
         known = self._door.activity.get(run.id)
         if known is None:
             return {"run": run, "title": plain(run.first_line, 200), "tools": ""}
-        return {"run": run, "title": titles.title(known.code), "tools": titles.tools(known.calls)}
+        return {"run": run, "title": titles.title(known.code), "tools": titles.tools(known.calls, known.call_count)}
 
     async def _run(self, number: str) -> Shown:
         run = await self._views.run(self._viewer, number)
