@@ -382,6 +382,25 @@ async def test_a_form_that_breaks_off_is_no_error_of_ours(inside: Site, caplog: 
     assert caplog.messages == []
 
 
+async def test_a_run_that_only_the_audit_log_knows_is_not_called_running(fold: Toolfold) -> None:
+    """It may be one of another process, or of one that was killed."""
+    begun = asyncio.Event()
+    code = "import asyncio\nprint('begun', flush=True)\nawait asyncio.sleep(60)"
+    run = asyncio.create_task(fold.run(code, on_event=lambda _: begun.set()))
+    async with asyncio.timeout(20):
+        await begun.wait()
+    async with Door(fold, Questions(), Activity()) as door, httpx2.AsyncClient(timeout=20) as http:
+        link = await door.make_link()
+        site = Site(door, http, link.partition("/dashboard")[0])
+        assert (await site.post(await site.link())).status_code == 303
+        for path in ("/", "/dashboard/runs"):
+            page = (await site.get(path)).text
+            assert "not ended</span>" in page, path
+            assert "running</span>" not in page, path
+    run.cancel()
+    await asyncio.wait([run])
+
+
 def test_a_log_that_is_off_promises_no_records() -> None:
     shown: dict[str, Any] = {"records": [], "next": "", "page": "audit", "csrf": "", "waiting": 0}
     for enabled in (True, False):

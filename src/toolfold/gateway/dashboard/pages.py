@@ -150,8 +150,9 @@ class Pages:
     def _row(self, run: shapes.Run) -> dict[str, Any]:
         known = self._door.activity.get(run.id)
         if known is None:
-            return {"run": run, "title": plain(run.first_line, 200), "tools": ""}
-        return {"run": run, "title": titles.title(known.code), "tools": titles.tools(known.calls, known.call_count)}
+            return {"run": run, "title": plain(run.first_line, 200), "tools": "", "source": "audit"}
+        tools = titles.tools(known.calls, known.call_count)
+        return {"run": run, "title": titles.title(known.code), "tools": tools, "source": "memory"}
 
     async def _run(self, number: str) -> Shown:
         run = await self._views.run(self._viewer, number)
