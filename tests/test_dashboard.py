@@ -344,6 +344,9 @@ async def test_the_audit_log_is_filtered_and_paged(inside: Site, fold: Toolfold)
     [older] = [link for link in Parsed(newest).links if "before=" in link]
     assert "target=lab" in older
     assert 'class="call"' in (await inside.get(older)).text
+    await fold.run("from servers.lab import add\nawait add(a=1, b=1)")
+    assert "1 calls" not in (await inside.get("/dashboard/audit")).text
+    assert 'data-label="call">1<' in (await inside.get("/dashboard/runs")).text
     failed = (await inside.get("/dashboard/audit?target=lab.fail&failed=1")).text
     assert "lab.fail" in failed
     assert "lab.add" not in failed
