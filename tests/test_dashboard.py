@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,11 +20,13 @@ import pytest
 from tests.lab import LAB
 from toolfold import Question, Toolfold
 from toolfold.gateway import dashboard
+from toolfold.gateway.dashboard import titles
 from toolfold.gateway.dashboard.door import Door
-from toolfold.gateway.dashboard.render import short
+from toolfold.gateway.dashboard.render import render, short
 from toolfold.gateway.questions import Questions
 from toolfold.schema.forms import read_form
 from toolfold.telemetry.activity import Activity
+from toolfold.telemetry.observe import SeenCall
 from toolfold.telemetry.totals import Totals
 
 pytestmark = pytest.mark.anyio
@@ -342,6 +345,9 @@ async def test_the_audit_log_is_filtered_and_paged(inside: Site, fold: Toolfold)
     [older] = [link for link in Parsed(newest).links if "before=" in link]
     assert "target=lab" in older
     assert 'class="call"' in (await inside.get(older)).text
+    await fold.run("from servers.lab import add\nawait add(a=1, b=1)")
+    assert "1 calls" not in (await inside.get("/dashboard/audit")).text
+    assert 'data-label="call">1<' in (await inside.get("/dashboard/runs")).text
     failed = (await inside.get("/dashboard/audit?target=lab.fail&failed=1")).text
     assert "lab.fail" in failed
     assert "lab.add" not in failed
@@ -352,9 +358,61 @@ async def test_the_audit_log_is_filtered_and_paged(inside: Site, fold: Toolfold)
         "before=99999999999999999999",
         "before=-1",
         "decision=%00",
+        f"before={'9' * 5000}",
         "offset=1e9",
+        f"offset={'9' * 5000}",
     ):
-        assert (await inside.get(f"/dashboard/audit?{odd}")).status_code == 200, odd
+        for page in ("audit", "tools"):
+            assert (await inside.get(f"/dashboard/{page}?{odd}")).status_code == 200, (page, odd)
+
+
+async def test_tools_of_a_run_are_counted_only_as_far_as_its_calls_are_known() -> None:
+    calls = [SeenCall(str(number), "tool", "lab", "add", None, 0.0) for number in range(3)]
+    assert titles.tools(calls, 3) == "lab.add × 3"
+    assert titles.tools(calls, 2500) == "lab.add × 3 and 2,497 more calls"
+
+
+async def test_a_form_that_breaks_off_is_no_error_of_ours(inside: Site, caplog: pytest.LogCaptureFixture) -> None:
+    address, _, port = inside.origin.removeprefix("http://").partition(":")
+    cookie = "; ".join(f"{name}={value}" for name, value in inside.http.cookies.items())
+    head = f"Host: {address}:{port}\r\nOrigin: {inside.origin}\r\nCookie: {cookie}\r\nContent-Length: 99\r\n\r\ncsrf"
+    reader, writer = await asyncio.open_connection(address, int(port))
+    writer.write(f"POST /dashboard/sign-out HTTP/1.1\r\n{head}".encode())
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        await reader.read()
+    writer.close()
+    assert (await inside.get("/")).status_code == 200
+    assert caplog.messages == []
+
+
+async def test_a_run_that_only_the_audit_log_knows_is_not_called_running(fold: Toolfold) -> None:
+    """It may be one of another process, or of one that was killed."""
+    begun = asyncio.Event()
+    code = "import asyncio\nprint('begun', flush=True)\nawait asyncio.sleep(60)"
+    run = asyncio.create_task(fold.run(code, on_event=lambda _: begun.set()))
+    async with asyncio.timeout(20):
+        await begun.wait()
+    async with Door(fold, Questions(), Activity()) as door, httpx2.AsyncClient(timeout=20) as http:
+        link = await door.make_link()
+        site = Site(door, http, link.partition("/dashboard")[0])
+        assert (await site.post(await site.link())).status_code == 303
+        [newest, *_] = re.findall("/dashboard/runs/[0-9a-f]+", (await site.get("/dashboard/runs")).text)
+        for path in ("/", "/dashboard/runs", newest, "/dashboard/audit"):
+            page = (await site.get(path)).text
+            assert "0.00 ms" not in page, path
+            assert "not ended</span>" in page, path
+            assert "running</span>" not in page, path
+    run.cancel()
+    await asyncio.wait([run])
+
+
+def test_a_log_that_is_off_promises_no_records() -> None:
+    shown: dict[str, Any] = {"records": [], "next": "", "page": "audit", "csrf": "", "waiting": 0}
+    for enabled in (True, False):
+        asked = SimpleNamespace(target="", caller="", session="", decision="", since="", until="", failed="", any=False)
+        page = render("audit.html", enabled=enabled, asked=asked, **shown)
+        assert ("They appear with the first run" in page) is enabled
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from toolfold.demo.scenarios import SCENARIOS
 from toolfold.gateway.dashboard.door import Door
 from toolfold.gateway.questions import Questions
 from toolfold.guards.events import Question, Replied
+from toolfold.schema.forms import read_form
 from toolfold.telemetry import ledger
 from toolfold.telemetry.activity import Activity
 
@@ -38,6 +39,19 @@ for step in range(3):
 posted = await post_message(channel="#general", text="Deployment of release 4.2 begins at noon.")
 print("posted as", posted["ts"])
 """
+
+LONG = """from servers.slack import post_message
+
+for step in range(100):
+    print("step", step)
+await post_message(channel="#general", text="Done.")
+"""
+CUT = """return [...document.querySelectorAll('.flush')].filter(each => each.scrollWidth > each.clientWidth + 1)
+    .map(each => each.innerText.slice(0, 200))"""
+AT_END = (
+    "[...document.querySelectorAll('{}')]"
+    ".some(p => p.scrollTop > 0 && p.scrollTop + p.clientHeight >= p.scrollHeight - 8)"
+)
 
 
 @dataclass
@@ -140,6 +154,42 @@ async def test_a_run_is_followed_on_its_own_page(seen: Seen) -> None:
     assert await browser.problems() == []
 
 
+async def test_output_is_shown_from_its_end_also_when_the_page_fetches_it_again(seen: Seen) -> None:
+    browser = seen.browser
+    run = asyncio.create_task(seen.run(LONG))
+    await browser.until("document.querySelector('#waiting').textContent == '1'")
+    [running] = seen.door.activity.running()
+    await seen.open(f"/dashboard/runs/{running.id}")
+    await browser.until(AT_END.format("pre.output"))
+    await seen.open("/dashboard/runs")
+    await browser.until(AT_END.format("pre.live"))
+    await browser.script("document.querySelector('pre.live').id = 'old'")
+    await seen.run("print(1)")
+    await browser.until("!document.querySelector('#old') && " + AT_END.format("pre.live"))
+    [waiting] = seen.door.questions
+    waiting.give("no", "test")
+    await run
+    assert await browser.problems() == []
+
+
+async def test_what_is_being_typed_stays_when_another_question_comes(seen: Seen) -> None:
+    browser = seen.browser
+    asked = read_form({"properties": {"city": {"type": "string"}}})
+    form = Question("Where to?", server="travel", form=asked, replies=("once", "no"))
+    with seen.door.questions.waiting(form, "ada", None):
+        await seen.open("/dashboard/questions")
+        await browser.type("input[name=f0]", "Ro")
+        with seen.door.questions.waiting(Question("Allow this?"), "ada", None):
+            await browser.until("document.querySelectorAll('.question').length == 2")
+            await browser.type("input[name=f0]", "me")
+            assert await browser.script("return document.querySelector('input[name=f0]').value") == "Rome"
+            await browser.script("document.querySelectorAll('.question')[0].querySelector('button').focus()")
+        await browser.until("document.querySelectorAll('.question').length == 1")
+        assert await browser.script("return document.activeElement.value") == "once"
+        assert await browser.script("return document.querySelector('input[name=f0]').value") == "Rome"
+    assert await browser.problems() == []
+
+
 async def test_the_overview_with_the_demo_s_scenarios(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = seen.browser
     if PICTURES:
@@ -172,12 +222,18 @@ async def test_the_overview_with_the_demo_s_scenarios(seen: Seen, monkeypatch: p
 @pytest.mark.parametrize("width", [PHONE, DESKTOP], ids=["phone", "desktop"])
 async def test_every_page_fits_and_breaks_no_policy(seen: Seen, width: tuple[int, int]) -> None:
     browser = seen.browser
+    await seen.run("print(1)", "s" * 120)
     [run] = seen.door.activity.recent(1)
     await browser.resize(*width)
     for path in (*PAGES, f"/dashboard/runs/{run.id}", "/dashboard/session?name=release", "/dashboard/tools?q=issue"):
         await seen.open(path)
         assert await browser.read("h1"), path
         assert await browser.script("return document.documentElement.scrollWidth") <= width[0], path
+        assert await browser.script(CUT) == [], path
+        if width is DESKTOP:
+            for column, least in (("wide", 300), ("who", 150)):
+                wide = f"return document.querySelector('.rows .{column}')?.clientWidth ?? {least}"
+                assert await browser.script(wide) >= least, (path, column)
         assert await browser.problems() == [], path
         if width is PHONE and path == "/":
             await seen.picture("phone")

@@ -289,6 +289,19 @@ async def test_a_client_that_leaves_without_a_stream_ends_its_program(gateway: G
     assert (await gateway.read(f"/runs/{running[0]['id']}"))["error_code"] == "cancelled"
 
 
+async def test_a_body_that_breaks_off_is_no_error_of_ours(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    address, _, port = gateway.url.removeprefix("http://").partition(":")
+    head = "Authorization: Bearer owner\r\nContent-Type: application/json\r\nContent-Length: 99\r\n"
+    reader, writer = await asyncio.open_connection(address, int(port))
+    writer.write(f"POST /api/v1/run HTTP/1.1\r\nHost: {address}:{port}\r\n{head}\r\n{{".encode())
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        await reader.read()
+    writer.close()
+    await gateway.read("/servers")
+    assert caplog.messages == []
+
+
 async def test_a_slow_reader_loses_output_and_is_told(gateway: Gateway) -> None:
     code = "for _ in range(300): print('x' * 20_000)\nfrom servers.ledger import note\nawait note(text='x')"
     async with streaming(gateway, code) as events:

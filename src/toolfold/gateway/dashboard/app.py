@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from toolfold.errors import ToolfoldError
@@ -68,6 +68,8 @@ class Dashboard:
                 response = _page(render("message.html", title="Not found", text=str(error)), 404)
             except ToolfoldError as error:
                 response = _page(render("message.html", title="This cannot be shown", text=str(error)), 503)
+            except ClientDisconnect:
+                return  # before it had sent its form
             except Exception:
                 _log.exception("A page of the dashboard failed: %s", request.scope["path"])
                 text = "The log of the gateway says why."

@@ -150,8 +150,9 @@ class Pages:
     def _row(self, run: shapes.Run) -> dict[str, Any]:
         known = self._door.activity.get(run.id)
         if known is None:
-            return {"run": run, "title": plain(run.first_line, 200), "tools": ""}
-        return {"run": run, "title": titles.title(known.code), "tools": titles.tools(known.calls)}
+            return {"run": run, "title": plain(run.first_line, 200), "tools": "", "source": "audit"}
+        tools = titles.tools(known.calls, known.call_count)
+        return {"run": run, "title": titles.title(known.code), "tools": tools, "source": "memory"}
 
     async def _run(self, number: str) -> Shown:
         run = await self._views.run(self._viewer, number)
@@ -204,9 +205,9 @@ class Pages:
             )
             tools, total, following = msgspec.convert(answer.rows(), list[shapes.Tool]), answer.total, None
         else:
-            offset = int(asked["offset"]) if asked.get("offset", "").isdecimal() else 0
+            offset = _whole(asked.get("offset", "")) or 0
             page = await self._views.tools(
-                self._viewer, server=server or None, detail="full", limit=_TOOLS, offset=min(offset, 10**9)
+                self._viewer, server=server or None, detail="full", limit=_TOOLS, offset=offset
             )
             tools, following = page.tools, page.next
             total = sum(each.tools for each in self._fold.catalog.servers if server in ("", each.name))
@@ -288,7 +289,7 @@ class Pages:
                 until=float("inf") if until is None else until + 86400,
             ),
             limit=_RECORDS,
-            before=int(asked["before"]) if asked.get("before", "").isdecimal() else None,
+            before=_whole(asked.get("before", "")),
         )
         kinds = {"AuditRun": "run", "AuditCall": "call", "AuditTool": "tool"}
         return "audit", {
@@ -310,6 +311,11 @@ def _with(path: str, asked: Mapping[str, str], **more: Any) -> str:
     if None in more.values():
         return ""
     return f"{path}?{urlencode({**asked, **more})}"
+
+
+def _whole(text: str) -> int | None:
+    """What a link of ours has in it; None for anything else."""
+    return int(text) if text.isdecimal() and len(text) <= 18 else None
 
 
 def _day(text: str) -> float | None:

@@ -44,6 +44,10 @@ def number(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def plural(word: str, count: float) -> str:
+    return word if count == 1 else f"{word}s"
+
+
 def short(value: float) -> str:
     """1234567 → 1.23 M, for cards."""
     for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
@@ -112,6 +116,7 @@ def _environment() -> jinja2.Environment:
         "plain": plain,
         "exact": exact,
         "number": number,
+        "plural": plural,
         "short": short,
         "duration": duration,
         "ago": ago,

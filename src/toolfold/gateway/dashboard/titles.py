@@ -30,9 +30,10 @@ def title(code: str) -> str:
     return plain(doing or (lines[0] if lines else ""), _CHARS)
 
 
-def tools(calls: list[SeenCall]) -> str:
-    """Such as `slack.post_message, github.create_issue × 3`."""
+def tools(calls: list[SeenCall], total: int) -> str:
+    """Such as `slack.post_message, github.create_issue × 3`. Of very many calls, only the first ones are known."""
     counted = Counter(call.target for call in calls)
     named = [f"{target} × {count}" if count > 1 else target for target, count in counted.items()]
     more = f" and {len(named) - _MOST_TOOLS} more" if len(named) > _MOST_TOOLS else ""
+    more += f" and {total - len(calls):,} more calls" if total > len(calls) else ""
     return plain(", ".join(named[:_MOST_TOOLS]), 300) + more

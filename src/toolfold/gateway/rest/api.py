@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from toolfold.errors import ToolfoldError
@@ -72,6 +72,8 @@ class RestApi:
             response = error.response()
         except ToolfoldError as error:
             response = ApiError.of(error).response()
+        except ClientDisconnect:
+            return  # before it had sent its body
         except Exception:
             _log.exception("a request to %s failed", scope["path"])
             response = ApiError(500, "internal", "Something went wrong here; the gateway's log says what.").response()

@@ -91,6 +91,9 @@
     return () => plot.setSize(size());
   };
 
+  // The page itself, and each part of it that was fetched again.
+  document.addEventListener("htmx:load", (event) => event.detail.elt.querySelectorAll("pre.live").forEach((pre) => { pre.scrollTop = pre.scrollHeight; }));
+
   const start = () => {
     listen();
     const box = document.querySelector("[data-chart]");
