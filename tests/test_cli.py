@@ -169,6 +169,20 @@ def test_a_config_that_cannot_be_read_is_one_error_with_its_file(tmp_path: Path)
     assert "Traceback" not in done.stderr
 
 
+def test_a_program_or_folder_that_cannot_be_used_is_named_with_the_plain_reason(config: Path, tmp_path: Path) -> None:
+    absent = tmp_path / "absent.py"
+    done = toolfold("run", str(absent), config=config)
+    assert (done.returncode, done.stderr) == (1, f"Cannot read {absent}: No such file or directory.\n")
+    config.write_text('{"mcpServers": {}}')
+    file = tmp_path / "file"
+    file.write_text("")
+    done = toolfold("generate", str(file), config=config)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"Cannot write the API to {file}: Not a directory.\nName another folder.\n",
+    )
+
+
 def test_two_programs_at_once_are_refused(config: Path) -> None:
     done = toolfold("run", "file.py", "-c", "1", config=config)
     assert done.returncode == 1
