@@ -189,6 +189,22 @@ def test_two_programs_at_once_are_refused(config: Path) -> None:
     assert "one program" in done.stderr
 
 
+def test_ctrl_c_before_the_command_has_begun_ends_it_quietly() -> None:
+    program = (
+        "import builtins, os, signal, sys\n"
+        "from toolfold.cli import main\n"
+        "whole = builtins.__import__\n"
+        "def interrupted(name, *rest):\n"
+        "    if name == 'toolfold.cli.options': os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return whole(name, *rest)\n"
+        "builtins.__import__ = interrupted\n"
+        "sys.argv = ['toolfold', 'run', '-c', '1']\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_ctrl_c_ends_a_run_cleanly(config: Path) -> None:
     process = subprocess.Popen(
         [
