@@ -169,10 +169,40 @@ def test_a_config_that_cannot_be_read_is_one_error_with_its_file(tmp_path: Path)
     assert "Traceback" not in done.stderr
 
 
+def test_a_program_or_folder_that_cannot_be_used_is_named_with_the_plain_reason(config: Path, tmp_path: Path) -> None:
+    absent = tmp_path / "absent.py"
+    done = toolfold("run", str(absent), config=config)
+    assert (done.returncode, done.stderr) == (1, f"Cannot read {absent}: No such file or directory.\n")
+    config.write_text('{"mcpServers": {}}')
+    file = tmp_path / "file"
+    file.write_text("")
+    done = toolfold("generate", str(file), config=config)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"Cannot write the API to {file}: Not a directory.\nName another folder.\n",
+    )
+
+
 def test_two_programs_at_once_are_refused(config: Path) -> None:
     done = toolfold("run", "file.py", "-c", "1", config=config)
     assert done.returncode == 1
     assert "one program" in done.stderr
+
+
+def test_ctrl_c_before_the_command_has_begun_ends_it_quietly() -> None:
+    program = (
+        "import builtins, os, signal, sys\n"
+        "from toolfold.cli import main\n"
+        "whole = builtins.__import__\n"
+        "def interrupted(name, *rest):\n"
+        "    if name == 'toolfold.cli.options': os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return whole(name, *rest)\n"
+        "builtins.__import__ = interrupted\n"
+        "sys.argv = ['toolfold', 'run', '-c', '1']\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_ctrl_c_ends_a_run_cleanly(config: Path) -> None:

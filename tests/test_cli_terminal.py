@@ -93,3 +93,20 @@ def test_a_program_s_output_is_harmless_on_a_terminal_and_exact_in_a_pipe(runtim
     assert f"ValueError: {printable(NASTY)}" in shown
     assert shown.startswith(printable(NASTY))
     assert not set(shown) & ACTED_ON
+
+
+def test_numbers_of_a_table_are_not_broken_over_lines_on_a_narrow_terminal() -> None:
+    program = (
+        "from toolfold.cli.console import print_table\n"
+        "row = ('a_server.with_a_long_name_of_a_tool', '[bold]1,234,567[/]', '196,962', '225,933', 'estimated')\n"
+        "print_table(('tool', 'tokens of results', 'sent', 'direct', ''), [row])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "40"},
+        check=True,
+    )
+    assert "1,234,567   196,962   225,933   estimated\n" in done.stdout

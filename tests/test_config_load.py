@@ -196,7 +196,7 @@ def test_unknown_keys_of_other_clients_are_their_own_business(machine: Machine) 
         ('sandbox.backend = "process"', "sandbox.backend", "'bubblewrap'"),
         ("sandbox.backend = false", "sandbox.backend", "'bubblewrap'"),
         ('data_dir = "${NOT_SET}"', "data_dir", "NOT_SET"),
-        ("catalog_dirs = 3", "catalog_dirs", "tuple"),
+        ("catalog_dirs = 3", "catalog_dirs", "a list"),
         ("servers = 3", "servers", "object of servers"),
     ],
 )

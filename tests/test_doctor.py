@@ -55,7 +55,11 @@ def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def test_no_servers_is_not_all_well(machine: Machine, runtime_dir: Path) -> None:
+    (runtime_dir / "logs").mkdir()
+    (runtime_dir / "logs" / "lab.log").touch()
     done = doctor(machine, runtime_dir)
+    assert "✓ 0 named sessions, " in done.stdout
+    assert "✓ 1 log of servers, " in done.stdout
     assert "all well" not in done.stdout
     assert "no servers to offer" in done.stdout
     assert "toolfold.toml" in done.stdout.rpartition("→")[2]

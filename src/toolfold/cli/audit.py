@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from toolfold.cli.console import note, printable, write_json
+from toolfold.cli.console import counted, note, printable, write_json
 from toolfold.cli.options import Config, DataDir, Json, moment
 from toolfold.errors import ConfigError
 
@@ -197,8 +197,10 @@ def stats(
     if json:
         write_json(vars(found))
         return
-    sys.stdout.write(f"{found.runs:,} runs ({found.failed_runs:,} failed), about {found.tokens:,} tokens of results\n")
-    sys.stdout.write(f"{found.calls:,} calls ({found.failed_calls:,} failed or refused)\n")
+    sys.stdout.write(
+        f"{counted(found.runs, 'run')} ({found.failed_runs:,} failed), about {found.tokens:,} tokens of results\n"
+    )
+    sys.stdout.write(f"{counted(found.calls, 'call')} ({found.failed_calls:,} failed or refused)\n")
     groups = {"callers": found.callers, "tools": found.targets, "decisions": found.decisions, "errors": found.errors}
     for title, counts in groups.items():
         if counts:

@@ -62,16 +62,21 @@ def cell(text: str) -> str:
 
 def print_table(headings: Iterable[str], rows: Iterable[tuple[str, ...]], *, lines_after: Collection[int] = ()) -> None:
     """A table on stdout, of rich markup, with a line after some of its rows. The first column is text; of the others,
-    those with a heading are numbers."""
+    those with a heading are numbers, which are never broken over lines: a table may be wider than the terminal."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
+    rows = list(rows)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for at, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if at and heading else "left", overflow="fold")
+        cells = (heading, *(Text.from_markup(row[at]).plain for row in rows))
+        width = max((len(word) for text in cells for word in text.split()), default=0)
+        justify = "right" if at and heading else "left"
+        table.add_column(heading, justify=justify, overflow="fold", min_width=width if at else min(width, 12))
     for at, row in enumerate(rows):
         table.add_row(*row, end_section=at in lines_after)
-    stdout().print(table)
+    stdout().print(table, crop=False)
 
 
 def write_json(document: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import typer
 
-from toolfold.cli.console import printable, write_json
+from toolfold.cli.console import counted, printable, write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, log_to_file, run_async
 from toolfold.cli.trust import offer_trust
 from toolfold.errors import SignInNeeded, ToolfoldError, UpstreamIsToolfold
@@ -125,8 +125,8 @@ async def _servers(fold: Toolfold, options: str) -> list[Line]:
     failures = {server: state.error for server, state in (await fold.roster.refresh(keep_asking=False)).items()}
     counts: dict[str, str] = {}
     for info in fold.catalog.servers:
-        offers = {"tools": info.tools, "resources": info.resources, "prompts": info.prompts}
-        counts[info.name] = ", ".join(f"{count} {kind}" for kind, count in offers.items() if count) or "no tools"
+        offers = {"tool": info.tools, "resource": info.resources, "prompt": info.prompts}
+        counts[info.name] = ", ".join(counted(count, kind) for kind, count in offers.items() if count) or "no tools"
     lines: list[Line] = []
     for health in sorted(fold.fleet.health(), key=lambda each: each.server):
         problem = failures.get(health.server)
@@ -218,27 +218,28 @@ def _kept(fold: Toolfold) -> list[Line]:
 
     rules = fold.settings.retention
     rows = {
-        "sessions": ("named sessions", rules.sessions, None, "`retention.sessions`"),
+        "sessions": ("named session{}", rules.sessions, None, "`retention.sessions`"),
         "runs": (
-            "long outputs of runs without a session",
+            "long output{} of runs without a session",
             rules.runs,
             f"{_size(rules.runs_size)} for each caller",
             "`retention.runs`, `retention.runs_size`",
         ),
         "outputs": (
-            "long outputs in sessions",
+            "long output{} in sessions",
             rules.outputs,
             f"{_size(rules.outputs_size)} in each session",
             "`retention.outputs`, `retention.outputs_size`",
         ),
-        "logs": ("logs of servers", rules.logs, _size(rules.logs_size), "`retention.logs`, `retention.logs_size`"),
+        "logs": ("log{} of servers", rules.logs, _size(rules.logs_size), "`retention.logs`, `retention.logs_size`"),
     }
     lines: list[Line] = []
     for kind, kept in survey(fold.settings.data_dir).items():
         name, age, limit, settings = rows[kind]
+        what = f"{kept.count} {name.format('' if kept.count == 1 else 's')}, {_size(kept.size)}"
         until = f"go when unused for {_age(age)}" if age is not None else "stay until they are removed"
         detail = f"{until}{f', the oldest beyond {limit}' if limit else ''} ({settings})"
-        lines.append(Line(topic="kept", name=f"{kept.count} {name}, {_size(kept.size)}", state="ok", detail=detail))
+        lines.append(Line(topic="kept", name=what, state="ok", detail=detail))
     return lines
 
 

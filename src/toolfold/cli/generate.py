@@ -11,6 +11,7 @@ import typer
 from toolfold.cli.console import write_json
 from toolfold.cli.options import CatalogDirs, Config, DataDir, Json, open_fold, run_async
 from toolfold.cli.trust import offer_trust
+from toolfold.errors import ConfigError
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +35,12 @@ def generate(
         async with open_fold(config, catalog, data) as fold:
             await fold.listed()
             tools = fold.catalog.tools
-            return len(tools), write_tree(tools, folder, state=folder / ".trees" / ".state")
+            try:
+                return len(tools), write_tree(tools, folder, state=folder / ".trees" / ".state")
+            except OSError as error:
+                raise ConfigError(
+                    f"Cannot write the API to {folder}: {error.strerror}.", hint="Name another folder."
+                ) from None
 
     offer_trust(config)
     count, report = run_async(work)

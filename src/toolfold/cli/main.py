@@ -52,9 +52,10 @@ def main() -> None:
     chosen = [wanted] if wanted is not None and sys.argv[1:2] == [wanted] else list(COMMANDS)
     if chosen == ["serve"]:
         gc.disable()  # what it imports is never garbage; looking through it takes a tenth of the start
-    app = build(chosen, completion=wanted is None)
     try:
-        app()
+        build(chosen, completion=wanted is None)()
+    except KeyboardInterrupt:  # while the command was being imported; a command that runs ends itself
+        raise SystemExit(130) from None
     except ToolfoldError as error:
         from toolfold.cli.console import note
 

@@ -95,5 +95,7 @@ def _read(file: str | None, code: str | None) -> str:
         return sys.stdin.read()
     try:
         return Path(str(file)).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Cannot read {file}: {error}.") from None
+    except OSError as error:
+        raise ConfigError(f"Cannot read {file}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"Cannot read {file}: it is not UTF-8 text.") from None

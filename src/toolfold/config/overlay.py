@@ -179,6 +179,8 @@ def _continuing(kind: str, text: str) -> str:
     """Pydantic's sentence as the continuation of ours."""
     if kind in _KEY_ERRORS:
         return _KEY_ERRORS[kind]
+    if kind == "tuple_type":
+        return "expected a list"
     text = text.removeprefix("Value error, ").removeprefix("Input should be ")
     return text if text.startswith("expected") else f"expected {text[:1].lower()}{text[1:]}"
 

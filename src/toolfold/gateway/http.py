@@ -172,7 +172,7 @@ def listen(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        hint = "Choose another port, or 0 for any free one."
+        hint = "Choose another address or port; port 0 takes a free one."
         raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}.", hint=hint) from None
     sock.listen(128)
     return sock

@@ -162,7 +162,7 @@ class Skills:
         near = get_close_matches(module, known, 3) if len(module) <= 100 else []
         broken = self._problem(run.caller, module)
         hint = f"Did you mean {' or '.join(near)}?" if near else ""
-        raise SkillError(broken or f"there is no skill {module!r}", hint="" if broken else hint)
+        raise SkillError(broken or f"there is no skill {module!r}.", hint="" if broken else hint)
 
     def _problem(self, caller: str, module: str) -> str:
         for store in self.seen_by(caller):

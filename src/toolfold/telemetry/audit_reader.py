@@ -152,7 +152,8 @@ class AuditReader:
     def open(cls, data_dir: Path) -> Generator[AuditReader]:
         path = data_dir / FILE
         if not path.exists():
-            raise AuditUnavailable(f"There is no audit log in {data_dir}.", hint="`audit = true` in the settings.")
+            hint = "`audit = true` in the settings records every run and call from then on."
+            raise AuditUnavailable(f"There is no audit log in {data_dir}.", hint=hint)
         try:
             connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
             try:

@@ -63,7 +63,8 @@ class _Saved:
         except ToolError as error:
             if error.code != "skill" or "Did you mean" not in str(error):
                 return None
-            raise ModuleNotFoundError(f"No module named {fullname!r}: {error}", name=fullname) from None
+            # Not `name=fullname`: `from skills import x` would drop this error for one of its own.
+            raise ModuleNotFoundError(f"No module named {fullname!r}: {error}", name="skills") from None
         return ModuleSpec(fullname, self, origin=f"/agent/skills/{name}.py", loader_state=source)  # pyright: ignore[reportArgumentType]
 
     def create_module(self, spec: ModuleSpec) -> None:
