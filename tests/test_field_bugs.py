@@ -142,7 +142,7 @@ def entries(ledger_file: Path) -> Entries:
 
 
 async def ran(fold: Toolfold, code: str, **options: Any) -> RunResult:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         result = await fold.run(code, **options)
     assert result.success, result.error
     return result

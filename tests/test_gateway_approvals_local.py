@@ -69,7 +69,7 @@ class Desktop:
 
     async def press(self, answer: str, number: int = 1) -> None:
         link = await self.link(number)
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             response = await http.post(
                 link, data={"answer": answer}, headers={"origin": link.partition("/approve/")[0]}
             )
@@ -183,7 +183,7 @@ async def test_nobody_answers_in_the_browser(runtime_dir: Path) -> None:
     desktop = Desktop(runtime_dir)
     async with connected("stdio", "legacy", runtime_dir, desktop.environment, timeout=0.5) as (client, _):
         assert await text(client, ONE_BY_ONE) == f"0 {SOME_CALLS}"
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             assert (await http.get(await desktop.link())).status_code == 410
     assert called(runtime_dir) == []
 

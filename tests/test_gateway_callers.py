@@ -348,7 +348,7 @@ async def test_callers_of_all_kinds_have_sessions_of_their_own(runtime_dir: Path
             code = f"import os\nprint(os.listdir('workspace'))\n_ = open('workspace/{number}', 'w').write('x')"
             assert await run(running.url, token, code, "same") == "[]"
         assert await run(running.url, everyone[3], "import os\nprint(os.listdir('workspace'))", "same") == "['3']"
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
             for wrong in ("x", ONE.token(aud="other"), Issuer().token()):
                 answer = await client.post(
                     running.url, json=INITIALIZE, headers={**ACCEPT, "authorization": f"Bearer {wrong}"}
@@ -381,7 +381,7 @@ async def test_context_is_taken_from_host_applications_only(runtime_dir: Path, m
         await run(url, TOKENS["web"], code, mode=mode, **given)
         await run(url, TOKENS["web"], code, mode=mode)
         await run(url, TOKENS["ci"], code, mode=mode)
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
             for token, header, status in (
                 (TOKENS["ci"], values, 403),
                 ("owner", values, 403),

@@ -76,7 +76,7 @@ def test_every_version_of_the_protocol_is_known() -> None:
 async def test_the_older_era_gets_the_answers_of_the_sdk(tmp_path: Path, version: str) -> None:
     listing = request("two", "tools/list")
     answers, greeting = await greeted(hello(version), INITIALIZED, listing)
-    async with lab_fold(tmp_path) as fold, endpoint(make_server(fold)) as url, httpx2.AsyncClient() as http:
+    async with lab_fold(tmp_path) as fold, endpoint(make_server(fold)) as url, httpx2.AsyncClient(timeout=60) as http:
         first = await http.post(url, json=hello(version), headers=ACCEPT)
         headers = ACCEPT | {"mcp-session-id": first.headers["mcp-session-id"]}
         second = await http.post(url, json=listing, headers=headers)
@@ -86,7 +86,7 @@ async def test_the_older_era_gets_the_answers_of_the_sdk(tmp_path: Path, version
 
 async def test_the_stateless_era_gets_the_answers_of_the_sdk(tmp_path: Path) -> None:
     answers, greeting = await greeted(DISCOVER, LIST)
-    async with lab_fold(tmp_path) as fold, endpoint(make_server(fold)) as url, httpx2.AsyncClient() as http:
+    async with lab_fold(tmp_path) as fold, endpoint(make_server(fold)) as url, httpx2.AsyncClient(timeout=60) as http:
         for message, answer in zip((DISCOVER, LIST), answers, strict=True):
             headers = ACCEPT | {"mcp-protocol-version": "2026-07-28", "mcp-method": message["method"]}
             assert answer == (await http.post(url, json=message, headers=headers)).json()
@@ -169,7 +169,7 @@ def as_headers(message: dict[str, Any]) -> dict[str, str]:
 async def test_over_http_the_first_answers_are_those_of_the_sdk_and_their_sessions_go_on(lab: Toolfold) -> None:
     listing = request("two", "tools/list")
     server = make_server(lab)
-    async with early_endpoint() as (early, url), httpx2.AsyncClient() as http:
+    async with early_endpoint() as (early, url), httpx2.AsyncClient(timeout=60) as http:
 
         async def answers() -> list[Any]:
             found = [(await http.post(url, json=each, headers=as_headers(each))).json() for each in (DISCOVER, LIST)]
@@ -208,7 +208,7 @@ async def test_over_http_everything_else_waits_for_the_sdk(message: dict[str, An
         received = await receive()
         await PlainTextResponse(received["body"])(scope, receive, send)
 
-    async with early_endpoint() as (early, url), httpx2.AsyncClient() as http:
+    async with early_endpoint() as (early, url), httpx2.AsyncClient(timeout=60) as http:
         asked = asyncio.create_task(http.post(url, json=message, headers=headers))
         listed = await http.post(url, json=LIST, headers=as_headers(LIST))
         assert listed.json()["result"]["tools"]

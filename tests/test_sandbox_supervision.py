@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -213,7 +214,8 @@ async def test_a_message_between_runs_ends_the_sandbox(data_dir: Path, tmp_path:
     threading.Timer(0.02, lambda: os.write(number, b"x")).start()
     """
     async with _sandbox(data_dir, tmp_path) as (sandbox, _):
-        await sandbox.run(textwrap.dedent(code), Listener(slow=False), 10)
+        with contextlib.suppress(SandboxDied):  # on a busy machine it comes before the end of the run
+            await sandbox.run(textwrap.dedent(code), Listener(slow=False), 10)
         await _until(lambda: not sandbox.alive)
 
 

@@ -45,7 +45,7 @@ async def test_every_program_that_names_a_working_server_runs_the_first_time(run
     config = {"servers": {**broken, **working}, "sandbox": {"pool": 2}}
     names = [*working]
     random.Random(1).shuffle(names)
-    async with asyncio.timeout(300), Toolfold.open(config, data_dir=runtime_dir) as fold:
+    async with asyncio.timeout(280), Toolfold.open(config, data_dir=runtime_dir) as fold:
         await fold.warm_up()
         assert len(fold.settings.servers) == 31
 

@@ -84,10 +84,11 @@ class Baits:
             (self._folder / name).unlink(missing_ok=True)
 
     def _start(self, token: str) -> subprocess.Popen[bytes]:
-        code = "import sys, time; sys.stdout.write('up'); sys.stdout.flush(); time.sleep(600)"
+        code = "import sys; sys.stdout.write('up'); sys.stdout.flush(); sys.stdin.read()"
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", code, token],
             env={"TOKEN": token},
+            stdin=subprocess.PIPE,  # it ends with this process, however long the tests take
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
