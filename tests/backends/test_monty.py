@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backends.available import candidate
-from tests.backends.box import SETTINGS, Box, box_around
+from tests.backends.box import SETTINGS, Box, Host, box_around
 from tests.typed_api import CALLS, FORMS
 from toolfold.codegen.tree import write_tree
+from toolfold.errors import SandboxDied
 from toolfold.sandbox.monty.worker import source
 from toolfold.sandbox.monty.worker.tree import Tree
 
@@ -36,13 +37,16 @@ async def monty(engine_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 async def test_nothing_is_left_of_an_interpreter_whose_driver_was_killed(monty: Box) -> None:
-    busy = asyncio.create_task(monty.run("print('busy')\nwhile True: pass", timeout=60))
+    assert await monty.printed("print(1)") == "1\n"
+    assert monty.sandbox is not None
+    [driver] = _drivers(monty)
+    busy = asyncio.create_task(monty.sandbox.run("while True: pass", Host(), 60))
     async with asyncio.timeout(30):
-        while not (found := _drivers(monty)) or len(_group(found[0])) < 2:
+        while len(_group(driver)) < 2:
             await asyncio.sleep(0.01)
-    [driver] = found
     os.kill(driver, signal.SIGKILL)
-    assert (await busy).failure is not None
+    with pytest.raises(SandboxDied):
+        await busy
     assert _group(driver) == []
     assert await monty.printed("print(2)") == "2\n"
 
