@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import os
 import re
-import secrets
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -209,9 +208,10 @@ def _append(path: Path, lines: bytes) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    new = path.with_name(f"{path.stem}.{secrets.token_hex(4)}.new")
+    """By the one that holds the lock; what one that was killed has left is written over."""
+    new = path.with_name(f"{path.name}.new")
     try:
-        new.touch(0o600, exist_ok=False)
+        new.touch(0o600)
         new.write_bytes(content)
         new.replace(path)
     except OSError:
