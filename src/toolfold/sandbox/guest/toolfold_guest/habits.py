@@ -40,6 +40,10 @@ def about_attribute(problem: AttributeError, place: Place | None) -> str:
     shown = next((text_of(node.value) for node in nodes if node.attr == name), "")
     subject = f"`{shown}`" if shown else "This"
     if exactly(value, dict):
+        [(key, text)] = value.items() if len(value) == 1 else [("", None)]
+        if shown and exactly(text, str) and hasattr(str, name):
+            whole = f"({shown})" if shown.startswith("await ") else shown
+            return f"{subject} is a dict; its text is `{whole}[{key!r}]`."
         return _about_key(value, name, subject, shown)
     if exactly(value, str) and _is_json(value):
         return f"{subject} is JSON text: `json.loads(...)` gives the data."
@@ -160,6 +164,10 @@ def _about_text_as_dict(place: Place, value: str, shown: str) -> str:
         if isinstance(node, ast.For | ast.comprehension) and text_of(node.target) == shown:
             whole, name = place.value(node.iter), text_of(node.iter)
             if exactly(whole, dict) and value in whole:
+                if len(whole) == 1 and not exactly(inner := whole[value], dict):
+                    inside = f"{name}[{value!r}]"
+                    step = f"json.loads({inside})" if exactly(inner, str) and _is_json(inner) else inside
+                    return f"`{shown}` is the one key of the dict `{name}`: write `{step}`."
                 return f"`{shown}` is a key of the dict `{name}`: loop over `{name}.values()` or `{name}.items()`."
     return f"`{shown}` is {described(value)}, not a dict."
 
