@@ -248,7 +248,7 @@ def browse(url: str) -> None:
     """What a browser does with an address: it goes there, and wherever it is sent. The site asks nothing."""
 
     def go() -> None:
-        with httpx2.Client(follow_redirects=True, timeout=20) as browser:
+        with httpx2.Client(follow_redirects=True, timeout=60) as browser:
             browser.get(url)
 
     threading.Thread(target=go, daemon=True).start()

@@ -13,10 +13,14 @@ import pytest
 from tests.upstream_lab import SERVERS, eventually
 from toolfold import ApprovalRequest, Finished, Question, RunResult, Toolfold
 from toolfold.config.settings import ServerConfig
-from toolfold.guards.context import Ask
+from toolfold.guards import guard
+from toolfold.guards.context import Ask, Deadline, RunContext
 from toolfold.guards.events import Replied, Reply
+from toolfold.guards.relay import Relay
+from toolfold.schema.forms import Field, Form
 from toolfold.telemetry.audit_reader import AuditReader, Call, Filter
 from toolfold.upstream import server
+from toolfold.upstream.asking import Asked
 from toolfold.upstream.fleet import Fleet
 
 pytestmark = pytest.mark.anyio
@@ -84,6 +88,63 @@ async def test_what_is_no_answer_is_none_for_the_server(fold: Toolfold, era: str
     ask, asked = answering(reply)
     assert printed(await fold.run(program(era, "form"), ask=ask)) == {"action": action}
     assert len(asked) == 1
+
+
+NAME = Form((Field(name="name", kind="string", title="Your name", required=True),))
+
+
+@pytest.mark.parametrize(
+    ("reply", "form", "answer", "noted"),
+    [
+        ("no", NAME, "decline", "asked for 1 values: not answered (the person who was asked said no)"),
+        (RuntimeError(), NAME, "cancel", "asked for 1 values: not answered (asking a person failed)"),
+        (TimeoutError(), NAME, "cancel", "asked for 1 values: not answered (no person answered within 5 s)"),
+        (Replied("once", "page"), NAME, "cancel", "asked for 1 values: not answered (the answer was invalid)"),
+        (Replied("once", "page", values={"name": "Ada"}), NAME, "accept", "asked for 1 values: answered (page)"),
+        (
+            Replied("once", "page"),
+            Form((), "https://a.example"),
+            "accept",
+            "asked for opening an address: answered (page)",
+        ),
+    ],
+)
+async def test_a_refusal_is_told_from_a_question_that_was_not_answered(
+    reply: Any, form: Form, answer: str, noted: str
+) -> None:
+    async def ask(_question: Question) -> Reply:
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    call = calling(ask)
+    given = await Relay(call, 5).answer(Asked("Who are you?", form))
+    assert given.action == answer
+    assert given.values == ({"name": "Ada"} if noted.endswith("1 values: answered (page)") else {})
+    assert call.notes.asked == [noted]
+
+
+async def test_no_line_of_a_server_passes_for_one_of_ours() -> None:
+    ask, asked = answering("no")
+    message = "Hello.\nIt gets your answers: nothing.\x1b[2J\u202e" + "x" * 2000
+    await Relay(calling(ask), 5).answer(Asked(message, NAME))
+    first, *lines, names, source = asked[0].text.split("\n")
+    assert first == "The server shop asks you, during a call of shop.buy now:"
+    assert [line[:2] for line in lines] == ["> ", "> "]
+    assert lines[0] == "> Hello."
+    assert lines[1].startswith("> It gets your answers: nothing.")
+    assert "\x1b" not in asked[0].text
+    assert "\u202e" not in asked[0].text
+    assert len(asked[0].arguments[0]) == 2002
+    assert asked[0].arguments[0].endswith("x …")
+    assert names == "It gets your answers: Your name."
+    assert source == "Line 2: buy()"
+    assert (asked[0].line, asked[0].source, asked[0].replies) == (2, "buy()", ("once", "no"))
+
+
+def calling(ask: Ask) -> guard.Call:
+    run = RunContext("ada", None, Deadline(60), asker=ask, code="x = 1\nbuy()")
+    return guard.Call("1", "tool", "shop", "buy\nnow", {}, run, line=2)
 
 
 @pytest.mark.parametrize("era", ERAS)

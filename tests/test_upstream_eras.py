@@ -15,6 +15,7 @@ from tests.upstream_lab import POLITE, eventually, polite, text_of
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, TextPart
 from toolfold.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from toolfold.upstream import server, session
 from toolfold.upstream.asking import Answer, Asked
 from toolfold.upstream.fleet import Fleet
 
@@ -160,6 +161,23 @@ async def test_a_changed_list_is_noticed_in_either_era(
         assert any(tool.name.startswith("grown") for tool in heard[0].tools)
 
 
+async def test_changes_are_followed_again_after_a_stream_broke_and_was_refused(
+    tmp_path: Path, site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "FIRST_DELAY", 0.05)
+    monkeypatch.setattr(server, "RELIST_SPACING", 0.05)
+    heard: list[Listing] = []
+    async with Fleet({"a": site("http", "flaky").config()}, log_dir=tmp_path, on_listing=heard.append) as fleet:
+        await fleet.listing("a")
+        await eventually(lambda: "changes cannot be followed" in fleet.log_file("a").read_text())
+        number = 0
+        async with asyncio.timeout(30):
+            while not heard or not heard[-1].tools[-1].name.startswith("grown"):
+                number += 1
+                await fleet.call("a", "grow", {"name": f"grown{number}"})
+                await asyncio.sleep(0.05)
+
+
 async def test_arguments_travel_as_headers_where_the_newer_protocol_asks_for_it(
     tmp_path: Path, site: Callable[..., Site]
 ) -> None:
@@ -211,6 +229,32 @@ async def test_a_lost_session_is_opened_anew_by_the_next_call(tmp_path: Path, si
                 errors.append(str(error))
         assert 0 < len(errors) < 6
         assert all("session" in error and "it had no effect" in error for error in errors)
+
+
+def connections() -> int:
+    return sum(task.get_name() == "upstream a" for task in asyncio.all_tasks())
+
+
+async def test_a_session_that_the_site_does_not_end_is_given_up(
+    tmp_path: Path, site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CLOSE_TIMEOUT", 0.2)
+    place = site("http", "older", "forgetful", "clinging")
+    async with Fleet({"a": place.config()}, log_dir=tmp_path) as fleet:
+
+        async def use_until_it_forgets() -> None:
+            for _ in range(12):
+                await fleet.call("a", "add", {"a": 1, "b": 1})
+
+        with pytest.raises(UpstreamUnavailable, match="ended the session"):
+            await use_until_it_forgets()
+        await eventually(lambda: not connections())
+        # And not by the end of the fleet either, however long one connection would wait.
+        monkeypatch.setattr(server, "CLOSE_TIMEOUT", 1000.0)
+        monkeypatch.setattr("toolfold.upstream.fleet.CLOSE_TIMEOUT", 0.2)
+        await fleet.ready("a")
+        assert connections() == 1
+    assert not connections()
 
 
 async def test_a_call_over_sse_that_is_never_accepted_ends_when_its_time_does(

@@ -22,8 +22,8 @@ HANG = "from servers.plain import hang\nawait hang()"
 
 
 def config(**sandbox: object) -> dict[str, object]:
-    plain = {"command": sys.executable, "args": [AWKWARD], "call_timeout": 1.5}
-    asks = {"command": sys.executable, "args": [str(Path(AWKWARD).with_name("asks.py"))], "call_timeout": 0.5}
+    plain = {"command": sys.executable, "args": [AWKWARD], "call_timeout": 4}
+    asks = {"command": sys.executable, "args": [str(Path(AWKWARD).with_name("asks.py"))], "call_timeout": 2}
     never = {"command": sys.executable, "args": [AWKWARD, "never-answers"], "start_timeout": 1}
     return {"servers": {"plain": plain, "asks": asks, "never": never}, "sandbox": {"pool": 1, **sandbox}}
 
@@ -48,14 +48,15 @@ async def test_by_default_a_run_has_time_for_what_one_call_and_one_start_may_tak
 async def test_a_call_that_takes_too_long_ends_by_the_limit_of_its_server(fold: Toolfold) -> None:
     result = await fold.run(HANG)
     assert result.error is not None
-    assert "did not answer within 1.5 s (its `call_timeout`) and was cancelled" in result.error.message
+    assert "did not answer within 4 s (its `call_timeout`) and was cancelled" in result.error.message
     assert "may have taken effect" in str(result.error)
 
 
 async def test_an_explicit_timeout_wins_and_names_the_call_that_it_cut_off(fold: Toolfold) -> None:
-    result = await fold.run(HANG, timeout=0.7)
+    await fold.run("from servers.plain import hang", session="s")  # the time is for the program alone
+    result = await fold.run(HANG, session="s", timeout=2)
     assert result.error is not None
-    assert result.error.message.startswith("The program was stopped after 0.7 s.")
+    assert result.error.message.startswith("The program was stopped after 2 s.")
     assert "A call of plain.hang was cancelled and may have taken effect." in str(result.error)
 
 
@@ -66,9 +67,17 @@ async def test_a_server_that_does_not_start_is_named_with_its_limit(fold: Toolfo
     assert "(its `start_timeout`)" in str(result.error)
 
 
+async def test_a_tool_of_a_server_that_is_not_there_is_not_said_not_to_exist(fold: Toolfold) -> None:
+    calls = "from toolfold import call_mcp_tool\nawait call_mcp_tool('{}', {{}})"
+    absent, unknown = [await fold.run(calls.format(name)) for name in ("mcp__never__echo", "nonesuch.echo")]
+    assert "'mcp__never__echo' is not available now: never: failed: did not answer" in str(absent.error)
+    assert "There is no tool" not in str(absent.error)
+    assert "There is no tool 'nonesuch.echo'." in str(unknown.error)
+
+
 async def test_a_call_s_own_time_stands_still_while_a_person_answers(fold: Toolfold) -> None:
     async def ask(_question: Question) -> Reply:
-        await asyncio.sleep(1)  # longer than the call may take
+        await asyncio.sleep(2.5)  # longer than the call may take
         return "no"
 
     result = await fold.run("from servers.asks import form\nprint(await form())", ask=ask)
@@ -105,6 +114,13 @@ async def test_waiting_for_servers_is_not_counted_as_far_as_it_was_granted() -> 
         ("await call_mcp_tool(server='other', tool='echo')", ["other"]),
         ("await client.call_mcp_tool('other.echo')", ["other"]),
         ("await read_resource('other', 'memo://a')", ["other"]),
+        ("await get_prompt('other', 'greet')", ["other"]),
+        ("await client.call_tool('other/echo', {})", ["other"]),
+        ("await call_mcp_tool('slow_one__echo')", ["slow-one"]),
+        ("await call_mcp_tool('others.echo')", []),
+        ("await call_mcp_tool('another.echo', {'text': text('other')})", []),
+        ("import other, servers", []),
+        ("import others.other", []),
         ("print('other')  # from servers.other import echo", []),
         ("print('''\nfrom servers.other import echo\n''')", []),
         ("from servers.another import other", []),

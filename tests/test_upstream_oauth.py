@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import time
@@ -22,6 +23,7 @@ from toolfold import Toolfold
 from toolfold.config.oauth import OAuthSettings
 from toolfold.config.settings import ServerConfig
 from toolfold.errors import SignInNeeded, UpstreamUnavailable
+from toolfold.upstream.auth.flow import AuthError, Flow
 from toolfold.upstream.auth.login import Login, NoSignInError
 from toolfold.upstream.auth.store import Record, RecordFile
 from toolfold.upstream.fleet import Fleet
@@ -113,7 +115,7 @@ class TestSigningIn:
 
         def show(url: str) -> None:
             async def browser() -> None:
-                async with httpx2.AsyncClient(timeout=20) as client:
+                async with httpx2.AsyncClient(timeout=60) as client:
                     last = (await client.get(url)).headers["location"]
                     place = last.partition("?")[0]
                     wrong = [f"{place}?code=x&state=y", f"{place}?error=no", f"{place}x", place]
@@ -135,7 +137,7 @@ class TestSigningIn:
         wrong: list[str] = []
 
         async def lines() -> AsyncIterator[str]:
-            async with httpx2.AsyncClient(timeout=20) as elsewhere:
+            async with httpx2.AsyncClient(timeout=60) as elsewhere:
                 last = (await elsewhere.get(await shown.get())).headers["location"]
             for line in ("", "  ", "what?", last.replace("state=", "state=x"), last):
                 yield f" {line if whole else line.partition('?')[2] or line}\n"
@@ -398,3 +400,48 @@ def test_a_record_says_when_it_is_about_to_expire() -> None:
     assert not expires_in(20, 60)
     assert expires_in(-1, 60)
     assert not Record(server="s", url="u", tokens={"access_token": "x"}).expired
+
+
+def test_what_a_killed_writer_left_is_removed_in_time_and_with_the_sign_in(tmp_path: Path) -> None:
+    file = RecordFile(tmp_path, "site", "https://site")
+    other = RecordFile(tmp_path, "site", "https://other")
+    drafts = [tmp_path / f".{name}" for name in (f"{file.path.name}.1", f"{file.path.name}.2", f"{other.path.name}.3")]
+    for draft in drafts:
+        draft.write_text("a token")
+    os.utime(drafts[0], (0, time.time() - 3700))
+    file.save(Record(server="site", url="https://site", tokens={"access_token": "new"}))
+    assert [draft.exists() for draft in drafts] == [False, True, True], "the second may be another gateway's"
+    file.delete()
+    assert [draft.exists() for draft in drafts] == [False, False, True]
+
+
+async def test_secrets_go_to_other_machines_by_https_only() -> None:
+    config = ServerConfig(transport="http", url="https://site.example/mcp", oauth=OAuthSettings(client_id="me"))
+    issuer = "https://issuer.example"
+    metadata = {
+        "issuer": issuer,
+        "authorization_endpoint": f"{issuer}/authorize",
+        "token_endpoint": f"{issuer}/token",
+        "revocation_endpoint": "http://issuer.example/revoke",
+    }
+    tokens = {"access_token": "x", "token_type": "Bearer"}
+    record = Record(server="site", url=config.url, tokens=tokens, metadata=metadata)
+    with pytest.raises(AuthError, match=r"the authorization server's address http://issuer\.example is not https"):
+        await Flow(config, record).revoke()
+
+
+async def test_a_record_that_another_process_never_lets_go_of_is_waited_for_in_vain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolfold.upstream.auth.store.LOCK_TIMEOUT", 0.05)
+    mine, other = (RecordFile(tmp_path, "site", "https://site") for _ in range(2))
+
+    async def wait() -> None:
+        async with mine.locked():
+            pass
+
+    async with asyncio.timeout(60), other.locked():
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await wait()
+    await wait()

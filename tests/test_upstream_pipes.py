@@ -9,23 +9,25 @@ import json
 import os
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from httpx2 import ServerSentEvent
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification
+from mcp_types import HEADER_MISMATCH, JSONRPCNotification
 
 from tests.upstream_lab import awkward, eventually
 from toolfold.config.settings import ServerConfig
-from toolfold.errors import UpstreamError, UpstreamUnavailable
-from toolfold.upstream import stdio
+from toolfold.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from toolfold.upstream import connection, stdio
 from toolfold.upstream.fleet import Fleet
 from toolfold.upstream.messages import Parser
 from toolfold.upstream.processes.supervisor import Exit, ServerProcess, Supervisor
 from toolfold.upstream.remote import WatchedStream
+from toolfold.upstream.sse import EventReader, NoEndpointError
 from toolfold.upstream.stdio import MessageReader, MessageWriter
 
 pytestmark = pytest.mark.anyio
@@ -39,13 +41,21 @@ for line in sys.stdin:
     message = json.loads(line)
     if "id" in message:
         reply = replies.get(message["method"], {"error": {"code": -32601, "message": "no " + message["method"]}})
+        if isinstance(reply, list):
+            reply = reply.pop(0) if len(reply) > 1 else reply[0]
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}), flush=True)
 """
 
 
 def table(replies: dict[str, Any]) -> ServerConfig:
-    """A server that answers each method in one way."""
+    """A server that answers each method in one way, or in one after the other."""
     return ServerConfig(command=sys.executable, args=("-c", TABLE, json.dumps(replies)))
+
+
+def newer(**capabilities: Any) -> dict[str, Any]:
+    """How a server of the newer era introduces itself."""
+    about = {"supportedVersions": ["2026-07-28"], "capabilities": capabilities}
+    return {"server/discover": {"result": {**about, "resultType": "complete", "cacheScope": "private", "ttlMs": 0}}}
 
 
 def pipe() -> tuple[int, int]:
@@ -233,6 +243,30 @@ async def test_a_watched_stream_is_the_one_inside_and_tells_of_its_end() -> None
     send.close()
 
 
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        ("/messages?session=1", "https://site.example/messages?session=1"),
+        ("https://site.example/x", "https://site.example/x"),
+        ("https://other.example/x", ""),
+        ("//other.example/x", ""),
+        ("http://site.example/x", ""),
+        ("https://site.example:444/x", ""),
+    ],
+)
+async def test_messages_go_to_the_origin_of_the_stream_only(told: str, address: str) -> None:
+    async def events() -> AsyncIterator[ServerSentEvent]:
+        yield ServerSentEvent("comment", "https://other.example/y")
+        yield ServerSentEvent("endpoint", told)
+
+    reader = EventReader(events(), Parser(lambda junk: None))
+    if address:
+        assert await reader.endpoint("https://site.example/sse") == address
+    else:
+        with pytest.raises(NoEndpointError, match="another origin"):
+            await reader.endpoint("https://site.example/sse")
+
+
 async def test_requests_to_the_supervisor_leave_nothing_behind(tmp_path: Path) -> None:
     def finished() -> int:
         gc.collect()
@@ -272,15 +306,7 @@ class TestErrors:
 
     async def test_a_newer_server_is_spoken_to_as_such_and_may_not_ask_nonsense(self, tmp_path: Path) -> None:
         replies: dict[str, Any] = {
-            "server/discover": {
-                "result": {
-                    "supportedVersions": ["2026-07-28"],
-                    "capabilities": {"prompts": {}, "resources": {}},
-                    "resultType": "complete",
-                    "cacheScope": "private",
-                    "ttlMs": 0,
-                }
-            },
+            **newer(prompts={}, resources={}),
             "prompts/get": {"result": {"resultType": "input_required", "inputRequests": {"key": {"method": 5}}}},
             "resources/read": {"result": {"resultType": "complete", "contents": 5}},
         }
@@ -290,6 +316,43 @@ class TestErrors:
             with pytest.raises(UpstreamError, match="a: sent an invalid response for resource `x://y`: "):
                 await fleet.read_resource("a", "x://y")
             assert fleet.health()[0].protocol_version == "2026-07-28"
+
+    async def test_a_call_that_was_refused_for_its_headers_is_sent_once_more(self, tmp_path: Path) -> None:
+        refused = {"error": {"code": HEADER_MISMATCH, "message": "other headers, please"}}
+        broken = {"error": {"code": -32603, "message": "broken"}}
+        done: dict[str, Any] = {"result": {"resultType": "complete", "content": []}}
+        replies: dict[str, Any] = {
+            **newer(tools={}),
+            "tools/list": {"result": {"tools": [{"name": "x", "inputSchema": {}}]}},
+        }
+        answers = {"once": [refused, done], "twice": [refused, refused, done], "no": [broken, done]}
+        servers = {name: table({**replies, "tools/call": each}) for name, each in answers.items()}
+        async with Fleet(servers, log_dir=tmp_path) as fleet:
+            assert not (await fleet.call("once", "x", {})).is_error
+            for server, words in (("twice", "other headers, please"), ("no", "broken")):
+                with pytest.raises(UpstreamError, match=words):
+                    await fleet.call(server, "x", {})
+
+    async def test_a_server_that_goes_on_asking_to_be_asked_again_is_given_up(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connection, "INPUT_ROUNDS", 3)
+        again = {"result": {"resultType": "input_required", "requestState": "later"}}
+        read: dict[str, Any] = {"result": {"resultType": "complete", "contents": []}}
+        replies: dict[str, Any] = {
+            **newer(resources={}),
+            "resources/read": [again, again, read, again, again, again, read],
+        }
+        async with Fleet({"a": table(replies)}, log_dir=tmp_path) as fleet, asyncio.timeout(60):
+            assert await fleet.read_resource("a", "x://y") == []
+            with pytest.raises(UpstreamError, match="it asked for input again and again"):
+                await fleet.read_resource("a", "x://y")
+
+    async def test_a_whole_list_has_a_limit_of_its_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(connection, "LISTING_TIMES", 0.001)
+        async with Fleet({"a": awkward("endless")}, log_dir=tmp_path) as fleet:
+            with pytest.raises(UpstreamTimeout, match=r"its list of tools did not end within 0\.06 s"):
+                await fleet.listing("a")
 
     async def test_the_newer_protocol_is_tried_first_but_not_over_sse(self, tmp_path: Path) -> None:
         nowhere = "http://127.0.0.1:9/mcp"

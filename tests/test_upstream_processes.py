@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from tests.upstream_lab import SERVERS, awkward, eventually, text_of
 from toolfold.errors import UpstreamUnavailable
 from toolfold.upstream.fleet import Fleet
+from toolfold.upstream.processes.supervisor import ServerProcess, Supervisor
 
 
 def state(pid: int) -> str:
@@ -89,20 +90,20 @@ def test_a_signal_to_us_ends_every_server_with_all_its_descendants(
     # A daemon's parent leaves at once, and so does nobody else.
     assert len(alive(family)) >= len(family) - 1
     process.send_signal(number)
-    process.wait(timeout=15)
+    process.wait(timeout=60)
     wait_until(lambda: not alive(family))
 
 
 def test_ctrl_c_in_the_terminal_reaches_the_whole_group_and_leaves_nothing(parent: Start) -> None:
     process, family = parent("deaf", "stays")
     os.killpg(process.pid, signal.SIGINT)
-    process.wait(timeout=15)
+    process.wait(timeout=60)
     wait_until(lambda: not alive(family))
 
 
 def test_leaving_the_fleet_ends_everything_before_it_returns(parent: Start) -> None:
     process, family = parent("deaf", "stays")
-    process.communicate(timeout=15)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     assert not alive(family)
 
@@ -110,7 +111,7 @@ def test_leaving_the_fleet_ends_everything_before_it_returns(parent: Start) -> N
 def test_kill_of_the_whole_group_of_ours_leaves_nothing(parent: Start) -> None:
     process, family = parent()
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=15)
+    process.wait(timeout=60)
     wait_until(lambda: not alive(family))
 
 
@@ -179,6 +180,89 @@ async def test_a_start_that_is_given_up_while_it_is_sent_does_no_harm_to_others(
         await fleet.call("c", "echo", {})
         await fleet.call("a", "echo", {})
         assert fleet.health()[0].restarts == 0
+
+
+class Supervised:
+    """A supervisor that has started one program, which has a child of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.supervisor = Supervisor(folder)
+        self.null = os.open(os.devnull, os.O_RDWR)
+        self.pid = 0
+        self.grandchild = 0
+
+    async def open(self) -> ServerProcess:
+        before = set(children(os.getpid()))
+        reading, writing = os.pipe()
+        server = await self.start("sleep 3000 & echo $!; wait", writing)
+        os.close(writing)
+        with os.fdopen(reading) as told:
+            self.grandchild = int(await asyncio.to_thread(told.readline))
+        self.pid = supervisor_since(before)
+        return server
+
+    async def start(self, script: str, stdout: int | None = None) -> ServerProcess:
+        ends = {"stdin": self.null, "stdout": self.null if stdout is None else stdout}
+        env = {"PATH": os.environ["PATH"]}
+        argv = ["/bin/sh", "-c", script]
+        return await self.supervisor.start(argv, env=env, cwd="", log=self._folder / "a.log", **ends)
+
+
+@pytest.fixture
+async def supervised(tmp_path: Path) -> AsyncIterator[Supervised]:
+    here = Supervised(tmp_path)
+    async with asyncio.timeout(40):
+        yield here
+    await here.supervisor.close()
+    os.close(here.null)
+
+
+@pytest.mark.anyio
+async def test_what_starts_after_its_start_was_given_up_is_stopped(supervised: Supervised) -> None:
+    await supervised.open()
+    os.kill(supervised.pid, signal.SIGSTOP)
+    given_up = asyncio.create_task(supervised.start("exec sleep 4321"))
+    for _ in range(10):
+        await asyncio.sleep(0)  # sent, and not answered
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    os.kill(supervised.pid, signal.SIGCONT)
+    await supervised.start("exec sleep 3000")  # after the one before
+    await eventually(lambda: not [child for child in children(supervised.pid) if "4321" in command(child)])
+    assert len(children(supervised.pid)) == 2
+
+
+@pytest.mark.anyio
+async def test_a_supervisor_that_is_killed_fails_what_starts_and_takes_what_runs_with_it(
+    supervised: Supervised,
+) -> None:
+    server = await supervised.open()
+    os.kill(supervised.pid, signal.SIGSTOP)
+    starting = asyncio.create_task(supervised.start("exec sleep 3000"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    os.kill(supervised.pid, signal.SIGKILL)
+    with pytest.raises(ChildProcessError):
+        await starting
+    await asyncio.wait_for(server.gone, 30)
+    assert server.exited.result().status is None
+    await eventually(lambda: not alive([server.pid, supervised.grandchild]))
+    assert (await supervised.start("exit 3")).pid
+
+
+@pytest.mark.anyio
+async def test_a_supervisor_that_hangs_is_killed_in_the_end_with_what_it_started(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolfold.upstream.processes.supervisor.STOP_TIMEOUT", 0.1)
+    server = await supervised.open()
+    os.kill(supervised.pid, signal.SIGSTOP)
+    await supervised.supervisor.close()
+    assert not alive([supervised.pid])
+    assert server.exited.done()
+    assert server.gone.done()
+    await eventually(lambda: not alive([server.pid, supervised.grandchild]))
 
 
 def supervisor_since(before: set[int]) -> int:

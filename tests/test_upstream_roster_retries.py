@@ -11,6 +11,7 @@ from tests.upstream_lab import awkward, eventually
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing
 from toolfold.errors import UpstreamUnavailable
+from toolfold.upstream import roster as module
 from toolfold.upstream import server, stdio
 from toolfold.upstream.fleet import Fleet
 from toolfold.upstream.roster import SHORTEST_PAUSE, Roster
@@ -105,6 +106,33 @@ async def test_a_server_known_from_before_is_asked_when_it_is_used(tmp_path: Pat
         await roster.close()
         roster.used("a")
         assert not roster.states()["a"].error
+
+
+async def test_a_known_server_that_failed_is_asked_again_when_it_is_used_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Listing] = []
+
+    async def keep(listing: Listing) -> None:
+        kept.append(listing)
+
+    async with Fleet({"a": awkward(f"starts={tmp_path / 'starts'}", "fails=1")}, log_dir=tmp_path) as fleet:
+        roster = Roster(fleet, keep, listed=["a"])
+        monkeypatch.setattr(module, "SHORTEST_PAUSE", 3600.0)
+        roster.used("a")
+        await eventually(lambda: roster.states()["a"].error)
+        tasks = len(asyncio.all_tasks())
+        roster.used("a")
+        assert len(asyncio.all_tasks()) == tasks, "a server that has just failed is left alone"
+        await roster.close()
+        roster = Roster(fleet, keep, listed=["a"])
+        monkeypatch.setattr(module, "SHORTEST_PAUSE", 0.0)
+        (tmp_path / "starts").unlink()
+        roster.used("a")
+        await eventually(lambda: roster.states()["a"].error)
+        await eventually(lambda: roster.used("a") or kept)
+        assert roster.states()["a"].error is None
+        await roster.close()
 
 
 async def test_a_command_that_never_speaks_mcp_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,3 +152,14 @@ async def test_whatever_happens_the_limits_hold_and_every_start_gets_its_turn(se
     while starts.running:
         await starts.end(chance.choice(sorted(starts.running)))
     assert all(task.done() for task in starts.tasks.values())
+
+
+@pytest.mark.parametrize(("cores", "at_once"), [(1, 2), (2, 2), (7, 7)])
+def test_by_default_as_many_start_at_once_as_there_are_cores_and_two_at_least(
+    cores: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def affinity(pid: int) -> range:
+        return range(cores)
+
+    monkeypatch.setattr("toolfold.upstream.starts.os.sched_getaffinity", affinity, raising=False)
+    assert StartQueue().at_once == at_once

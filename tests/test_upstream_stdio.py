@@ -19,6 +19,7 @@ from toolfold.config.settings import ServerConfig
 from toolfold.definitions import BlobPart, LinkPart, Listing, TextPart
 from toolfold.errors import InvalidArguments, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from toolfold.upstream.fleet import Fleet
+from toolfold.upstream.processes.supervisor_process import processes
 from toolfold.upstream.starts import StartQueue, Turn
 
 pytestmark = pytest.mark.anyio
@@ -265,6 +266,16 @@ async def test_a_server_that_keeps_dying_is_left_alone_for_longer_and_longer(log
         assert text_of(await fleet.call("a", "echo", {})) == "{}"
 
 
+async def test_a_server_that_only_has_resources_is_restarted_at_once_too(logs: Path) -> None:
+    async with Fleet({"a": awkward()}, log_dir=logs) as fleet:
+        for _ in range(3):
+            assert await fleet.read_resource("a", "memo://a/b.txt")
+            pid = fleet.health()[0].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            await eventually(lambda: not fleet.is_ready("a"))
+
+
 async def test_a_broken_server_neither_delays_nor_breaks_a_good_one(logs: Path) -> None:
     servers = {
         "never": awkward("never-answers", start_timeout=30),
@@ -401,6 +412,19 @@ async def test_changed_tools_are_listed_again_and_announced(logs: Path) -> None:
         assert len(heard) <= 4
 
 
+async def test_a_listing_that_another_one_overtook_does_not_bring_back_what_was_before(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolfold.upstream.server.RELIST_SPACING", 60.0)
+    heard: list[Listing] = []
+    tasks = asyncio.all_tasks()
+    async with Fleet({"a": awkward("changes-while-listed")}, log_dir=logs, on_listing=heard.append) as fleet:
+        listing = await fleet.listing("a")
+        assert [each.tools[-1].name for each in (*heard, listing)] == ["brand_new", "brand_new"]
+    # The pause until it may be listed again ends with the connection.
+    await eventually(lambda: asyncio.all_tasks() == tasks)
+
+
 async def test_200_megabytes_in_one_line_arrive(logs: Path) -> None:
     async with Fleet({"a": awkward(call_timeout=100)}, log_dir=logs) as fleet:
         result = await fleet.call("a", "big", {"megabytes": 200})
@@ -514,6 +538,16 @@ async def test_a_server_that_closes_its_stdout_is_told_from_one_that_ended(logs:
             await fleet.call("a", "echo", {})
 
 
+async def test_a_server_that_closes_its_stdin_and_lives_on_is_started_again(logs: Path) -> None:
+    async with Fleet({"a": awkward()}, log_dir=logs) as fleet:
+        pid = int(text_of(await fleet.call("a", "pid", {})))
+        await fleet.call("a", "stop_reading", {})
+        with pytest.raises(UpstreamUnavailable, match="the server closed its stdin while tool `echo` was running"):
+            await fleet.call("a", "echo", {})
+        assert int(text_of(await fleet.call("a", "pid", {}))) != pid
+        await eventually(lambda: pid not in processes())
+
+
 async def test_a_call_in_flight_when_the_fleet_closes_fails_and_does_not_hang(logs: Path) -> None:
     async with Fleet({"a": awkward()}, log_dir=logs) as fleet:
         await fleet.call("a", "echo", {})
@@ -549,6 +583,24 @@ async def test_restarts_leak_no_descriptors_and_no_tasks(logs: Path) -> None:
             await die()
         await eventually(lambda: len(asyncio.all_tasks()) == tasks)
         assert open_descriptors() == before
+
+
+async def test_starts_for_which_descriptors_are_lacking_take_none(logs: Path) -> None:
+    async with Fleet({"a": awkward(), "b": awkward()}, log_dir=logs) as fleet:
+        await fleet.call("a", "echo", {})
+        before = open_descriptors()
+        taken = {int(path.name) for path in Path("/dev/fd").iterdir()}
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # Three are left, with the one that the folder was read by: enough for one of the two pipes.
+        limit = [number for number in range(3 + len(taken)) if number not in taken][2]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
+        try:
+            with pytest.raises(UpstreamUnavailable, match="Too many open files"):
+                await fleet.call("b", "echo", {})
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert open_descriptors() == before
+        assert text_of(await fleet.call("a", "echo", {})) == "{}"
 
 
 def open_descriptors() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -69,6 +70,9 @@ async def test_the_server_is_subscribed_once_for_all_and_until_the_last_leaves(w
     await fleet.subscribe("a", "w://one", lambda: heard.append("again"))
     await watched.touch("w://one/below")
     await eventually(lambda: heard[4:] == ["again"])
+    await fleet.subscribe("a", "w://two/", lambda: heard.append("folder"))
+    await watched.touch("w://two/below")
+    await eventually(lambda: heard[5:] == ["folder"])
 
 
 async def test_what_a_server_refuses_is_told_and_leaves_nothing(watched: Watched) -> None:
@@ -80,6 +84,20 @@ async def test_what_a_server_refuses_is_told_and_leaves_nothing(watched: Watched
         await fleet.subscribe("plain", "memo://a/b.txt", lambda: heard.append("plain"))
     await fleet.subscribe("a", "w://one", lambda: heard.append("one"))
     assert watched.now() == ["w://one"]
+    await watched.touch("w://shy")
+    await watched.touch("w://one")
+    await eventually(lambda: heard)
+    assert heard == ["one"]
+
+
+async def test_a_server_that_never_opens_a_stream_is_waited_for_as_long_as_for_a_call(tmp_path: Path) -> None:
+    args = (WATCHED, str(tmp_path / "now.json"), "newer", "silent")
+    config = ServerConfig(command=sys.executable, args=args, call_timeout=0.3)
+    tasks = asyncio.all_tasks()
+    async with Fleet({"a": config}, log_dir=tmp_path / "logs") as fleet, asyncio.timeout(60):
+        with pytest.raises(UpstreamError, match="did not begin to send updates in time"):
+            await fleet.subscribe("a", "w://one", lambda: None)
+    await eventually(lambda: asyncio.all_tasks() == tasks)
 
 
 async def test_a_server_that_was_restarted_is_subscribed_again_and_may_have_changed(watched: Watched) -> None:
@@ -92,6 +110,30 @@ async def test_a_server_that_was_restarted_is_subscribed_again_and_may_have_chan
     await watched.touch("w://one")
     await eventually(lambda: heard == ["one", "one"])
     assert fleet.health()[0].restarts == 1
+
+
+async def test_a_server_whose_streams_end_at_once_is_asked_less_and_less_until_one_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "FIRST_DELAY", 0.01)
+    clock, tasks = asyncio.get_running_loop().time, asyncio.all_tasks()
+    config = ServerConfig(command=sys.executable, args=(WATCHED, str(tmp_path / "now.json"), "newer", "hasty"))
+    async with Fleet({"a": config}, log_dir=tmp_path / "logs") as fleet:
+        times: list[float] = []
+        await fleet.subscribe("a", "w://one", lambda: times.append(clock()))
+        await eventually(lambda: len(times) >= 6)
+        # The pauses are 0.01, 0.02, 0.04, … seconds at least.
+        assert times[5] - times[4] >= 0.01 * 2**5
+        # Now each stream counts as one that has held, and the first pause is another one.
+        monkeypatch.setattr(subscriptions, "LONGEST_DELAY", 0.0)
+        monkeypatch.setattr(subscriptions, "FIRST_DELAY", 0.3)
+        seen = len(times)
+        await eventually(lambda: len(times) >= seen + 3)
+        assert times[seen + 2] - times[seen + 1] >= 0.3
+        monkeypatch.setattr(subscriptions, "FIRST_DELAY", 1000.0)
+        seen = len(times)
+        await eventually(lambda: len(times) > seen)
+    await eventually(lambda: asyncio.all_tasks() == tasks)
 
 
 @pytest.mark.parametrize("era", ["older", "newer"])

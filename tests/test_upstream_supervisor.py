@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 
 from toolfold.upstream.processes import supervisor_process as module
-from toolfold.upstream.processes.supervisor_process import Log, descendants, processes
+from toolfold.upstream.processes.supervisor_process import Child, Log, descendants, processes
 
 PYTHON = sys.executable
 
@@ -123,6 +125,27 @@ class TestServers:
             assert [gateway.hear()["event"] for _ in range(3)] == ["started", "exited", "stopped"]
         assert gateway.descriptors() == before
         assert not Path(f"/proc/{gateway.process.pid}/task/{gateway.process.pid}/children").read_text()
+
+    @pytest.mark.skipif(not module.LINUX, reason="needs prlimit")
+    @pytest.mark.parametrize("spare", [0, 1, 3, 5])
+    def test_a_start_for_which_descriptors_are_lacking_costs_no_other_server(
+        self, gateway: Gateway, spare: int
+    ) -> None:
+        neighbour = gateway.start("import sys; sys.stdin.read(); import time; time.sleep(60)")
+        pid = gateway.hear()["pid"]
+        taken = {int(path.name) for path in Path(f"/proc/{gateway.process.pid}/fd").iterdir()}
+        limit = [number for number in range(100) if number not in taken][spare]
+        _, most = resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE, (limit, most))
+        gateway.start("import time; time.sleep(60)")
+        event = gateway.hear()
+        resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE, (most, most))
+        assert event == {"event": "refused", "id": 2, "errno": errno.EMFILE, "step": "start"}
+        assert gateway.descriptors() == len(taken)
+        assert is_there(pid)
+        gateway.start("print('well', file=__import__('sys').stderr)")
+        assert [gateway.hear()["event"] for _ in range(3)] == ["started", "exited", "stopped"]
+        gateway.stop(neighbour, 0.0)
 
     def test_a_server_has_a_session_of_its_own_and_the_usual_signals(self, gateway: Gateway) -> None:
         code = (
@@ -244,3 +267,12 @@ def test_descendants_are_found_at_any_depth() -> None:
     assert descendants(table, 1) == {2, 3, 4, 5}
     assert descendants(table, 6) == {6}
     assert descendants(table, 99) == set()
+
+
+def test_a_process_that_got_the_number_of_a_server_that_ended_is_not_taken_for_it(tmp_path: Path) -> None:
+    child = Child(1, 500, b"", Log(str(tmp_path / "log")), -1)
+    before = {500: (2, 500, 500), 501: (500, 500, 500), 502: (2, 500, 500)}
+    assert child.find_members(before, {500, 501, 502}) == {500, 501, 502}
+    child.log.close()
+    after = {500: (1, 500, 500), 501: (500, 500, 500), 502: (2, 502, 502)}
+    assert child.find_members(after, {502}) == {502}

@@ -16,6 +16,8 @@ from toolfold import Toolfold
 from toolfold.config.settings import ServerConfig
 from toolfold.errors import UpstreamTimeout
 from toolfold.guards.events import Progress, Replied
+from toolfold.upstream import tasks as module
+from toolfold.upstream.asking import CallClock, Flight
 from toolfold.upstream.fleet import Fleet
 
 pytestmark = pytest.mark.anyio
@@ -88,3 +90,57 @@ async def test_without_tasks_on_the_server_s_side_such_tools_are_left_out_with_a
         assert not [tool.name for tool in listing.tools if tool.name.startswith("dig")]
         [health] = fleet.health()
         assert "tool `dig` was left out: it runs only as a task, which is not possible here" in health.problems
+
+
+async def test_a_task_is_looked_at_in_the_interval_that_its_server_names_within_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    told: list[str | None] = []
+    sent: list[dict[str, Any]] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    def working(interval: Any) -> dict[str, Any]:
+        return {"taskId": "1", "status": "working", "statusMessage": "at it", "pollInterval": interval}
+
+    intervals = iter([True, "5", 0, -3, float("nan"), 0.001, 40, 3_600_000])
+
+    async def send(method: str, params: dict[str, Any]) -> dict[str, Any]:
+        sent.append(params)
+        if method == "tools/call":
+            return {"task": working(None)}
+        if method == "tasks/get":
+            following = next(intervals, "end")
+            return {"taskId": "1", "status": "completed"} if following == "end" else working(following)
+        return {"content": []}
+
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    tasks = module.Tasks(send)
+    flight = Flight(None, CallClock(60))
+    assert await tasks.run({"name": "dig"}, flight, lambda done, total, text: told.append(text)) == {"content": []}
+    assert pauses == [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.02, 0.04, 30.0]
+    assert told == ["at it"], "the same message is told once"
+    tasks.report(sent[0]["_meta"]["progressToken"], 1, None, "too late")
+    assert told == ["at it"], "nobody listens to a task that has ended"
+
+
+async def test_a_cancellation_that_is_never_answered_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CANCEL_TIMEOUT", 0.01)
+    asked = asyncio.Event()
+    before = asyncio.all_tasks()
+
+    async def send(method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "tools/call":
+            return {"task": {"taskId": "1", "status": "working"}}
+        asked.set()
+        return await asyncio.get_running_loop().create_future()
+
+    run = asyncio.create_task(module.Tasks(send).run({"name": "dig"}, Flight(None, CallClock(60)), None))
+    await asyncio.sleep(0)
+    run.cancel()
+    await asyncio.wait([run])
+    assert run.cancelled()
+    await asked.wait()
+    await eventually(lambda: asyncio.all_tasks() == before)

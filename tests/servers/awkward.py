@@ -23,6 +23,7 @@ Reply = dict[str, Any] | None
 lock = threading.Lock()
 extra_tools: list[str] = []
 cancelled: list[Any] = []
+listings: list[int] = []
 
 
 def write(data: bytes) -> None:
@@ -54,6 +55,14 @@ def leave_a_child_with_stdout(_: int, arguments: dict[str, Any]) -> Reply:
     """The parent dies in mid-call, and a child that inherited stdout keeps the pipe open."""
     subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL)
     os._exit(9)
+
+
+def stop_reading(number: int, arguments: dict[str, Any]) -> Reply:
+    """Lives on, and can be sent nothing more."""
+    os.close(0)
+    send({"id": number, "result": text("that is all")})
+    time.sleep(600)
+    return None
 
 
 def hang(_: int, arguments: dict[str, Any]) -> Reply:
@@ -194,6 +203,7 @@ TOOLS: dict[str, Callable[[int, dict[str, Any]], Reply]] = {
     "die": die,
     "leave_a_child_with_stdout": leave_a_child_with_stdout,
     "hang": hang,
+    "stop_reading": stop_reading,
     "late": late,
     "big": big,
     "many": many,
@@ -240,6 +250,16 @@ def tools_page(cursor: str | None) -> dict[str, Any]:
     return {"tools": [definition(name) for name in [*TOOLS, *extra_tools]]}
 
 
+def listed_at_once(number: int) -> Reply:
+    """The tools change before the first listing ends, and it ends after the second."""
+    listings.append(number)
+    if len(listings) == 1:
+        return change(number, {"name": "brand_new"}) and None
+    for each in reversed(listings):
+        send({"id": each, "result": {"prompts": []}})
+    return None
+
+
 def answer(number: int, method: str, params: dict[str, Any]) -> Reply:
     match method:
         case "initialize":
@@ -262,6 +282,8 @@ def answer(number: int, method: str, params: dict[str, Any]) -> Reply:
             return {"resourceTemplates": [{"uriTemplate": "memo://{x}", "name": "any"}]}
         case "resources/read":
             return {"contents": [{"uri": params["uri"], "text": "read"}, {"uri": "memo://a/c.bin", "blob": "AAEC"}]}
+        case "prompts/list" if "changes-while-listed" in FLAGS and len(listings) < 2:
+            return listed_at_once(number)
         case "prompts/list":
             arguments = [{"name": "who", "required": True}, {"description": "nameless"}]
             return {"prompts": [{"name": "greet", "arguments": arguments}, {"arguments": []}]}

@@ -1,12 +1,14 @@
 """A well-behaved server written with the SDK: over stdio, or over HTTP on a port that it prints.
 
 `older` refuses the newer protocol, `token` demands an Authorization header, `forgetful` loses its sessions,
-`mute` answers the POSTs of the handshake and no other.
+`mute` answers the POSTs of the handshake and no other, `flaky` breaks the first stream of changes and refuses the
+second one for a moment, `clinging` never lets a session end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
 from typing import Annotated, Any
@@ -85,12 +87,23 @@ class Gate:
             requests.append(headers)
             if "token" in flags and headers.get("authorization") != "Bearer sesame":
                 return await PlainTextResponse("who are you?", 401)(scope, receive, send)
+            if "clinging" in flags and scope["method"] == "DELETE":
+                await asyncio.sleep(600)
             if "mute" in flags and scope["method"] == "POST":
                 self.seen += 1
                 if self.seen > 2:
                     await asyncio.sleep(600)
             if "older" in flags and headers.get("mcp-method") == "server/discover":
                 return await PlainTextResponse("what?", 400)(scope, receive, send)
+            if "flaky" in flags and headers.get("mcp-method") == "subscriptions/listen":
+                self.seen += 1
+                if self.seen == 1:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(0.2):
+                            await self.app(scope, receive, send)
+                    return None
+                if self.seen == 2:
+                    return await PlainTextResponse("try again later", 503)(scope, receive, send)
             if "forgetful" in flags and "mcp-session-id" in headers and scope["method"] == "POST":
                 self.seen += 1
                 if self.seen % 4 == 0:

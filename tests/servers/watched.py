@@ -1,5 +1,6 @@
 """A server whose resources can be subscribed to, in the way of 2025-11-25 or (flag `newer`) of 2026-07-28. It writes
-what it is subscribed to into the file that it is started with. Standard library only."""
+what it is subscribed to into the file that it is started with; with `hasty` its streams end as soon as they are open,
+with `silent` they are never acknowledged. Standard library only."""
 
 from __future__ import annotations
 
@@ -48,8 +49,12 @@ def touch(uri: str) -> None:
 def listen(number: Any, wanted: list[str]) -> None:
     streams[number] = [uri for uri in wanted if "shy" not in uri]
     note()
+    if "silent" in sys.argv:
+        return
     params = {"notifications": {"resourceSubscriptions": streams[number]}, "_meta": {ID: number}}
     send({"method": "notifications/subscriptions/acknowledged", "params": params})
+    if "hasty" in sys.argv:
+        send({"id": number, "result": {"_meta": {ID: number}}})
 
 
 def completion(params: dict[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class Connection:
         self.unmet: set[str] = set()
         """What the server wanted of its client that we do not offer, for `doctor`."""
         self.answered = False
-        """Whether a call has succeeded. A server that worked once is restarted without a pause."""
+        """Whether a request of a program has succeeded. A server that worked once is restarted without a pause."""
         self.end_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why the connection ended, once it has."""
         self.wake = asyncio.Event()
@@ -213,13 +213,15 @@ class Connection:
         try:
             async with CallClock(self.config.call_timeout) as clock:
                 with self._flights.call(person, clock) as flight:
-                    return await self._answered(method, params, flight, name)
+                    raw = await self._answered(method, params, flight, name)
         except MCPError as error:
             raise await self.explain(error, what) from error
         except TimeoutError:
             raise self._too_late(what, "") from None
         except InvalidResponseError as error:
             raise UpstreamError(self.server, f"sent an invalid response for {what}: {error}.") from None
+        self.answered = True
+        return raw
 
     async def listing(self) -> tuple[Listing, list[str]]:
         """Everything the server offers, and what was wrong with it."""
@@ -332,6 +334,7 @@ class Connection:
             return self._too_late(what, effect)
         if error.code == CONNECTION_CLOSED:
             # The reason is known a moment after the end. A live server may send this code too.
+            await self.transport.wait_for_exit()
             await asyncio.wait({self.end_reason}, timeout=END_REASON_TIMEOUT if self.over or self.closed else 0.5)
             if self.end_reason.done():
                 return self.lost(what, effect)

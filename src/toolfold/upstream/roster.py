@@ -190,9 +190,9 @@ class Roster:
     def used(self, server: str) -> None:
         """A server has answered a call: if its definitions are of an earlier process, it is asked for those of now."""
         for known in self._named([server]):
-            if known.listed and not known.asked and not self._closed:
+            if known.listed and not known.asked and not self._closed and self._is_due(known):
                 known.asked = True
-                self._spawn(self._ask(known))
+                self._spawn(self._ask_anew(known))
 
     def states(self) -> dict[str, ServerState]:
         return {server.name: self._state(server) for server in self._servers.values()}
@@ -247,6 +247,16 @@ class Roster:
                 async with asyncio.timeout(pause - SHORTEST_PAUSE):
                     await self._pause(server)
             server.next_try = None
+
+    def _is_due(self, server: _Server) -> bool:
+        return server.next_try is None or asyncio.get_running_loop().time() >= server.next_try
+
+    async def _ask_anew(self, server: _Server) -> None:
+        """Ask a server whose definitions are of an earlier process; if it fails, a later call has it asked again."""
+        server.next_try = None
+        if not await self._ask(server):
+            server.asked = False
+            server.next_try = asyncio.get_running_loop().time() + pause_after(server.failures)
 
     async def _pause(self, server: _Server) -> None:
         """Until the server is named, or a person has signed in to it."""

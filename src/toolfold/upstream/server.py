@@ -80,6 +80,8 @@ class UpstreamServer:
         self._last_error = ""
         self._problems: tuple[str, ...] = ()
         self._relisted = 0
+        self._listings_begun = 0
+        self._newest_listing = 0
         self._closed = False
 
     async def connected(self, *, background: bool = False, now: bool = False) -> Connection:
@@ -258,9 +260,15 @@ class UpstreamServer:
         return await self._listing(await self.connected(background=background, now=now))
 
     async def _listing(self, connection: Connection) -> Listing:
-        listing, problems = await connection.listing()
-        self._problems = tuple(problems)
-        return listing
+        while True:
+            self._listings_begun += 1
+            number = self._listings_begun
+            listing, problems = await connection.listing()
+            # One that began later and ended first may be newer than this one, which must not take its place.
+            if number > self._newest_listing:
+                self._newest_listing = number
+                self._problems = tuple(problems)
+                return listing
 
     def _failure(self, error: Exception, transport: Transport | None) -> Exception:
         """Why the server did not start. A model reads this too: `doctor` names the files, and this names `doctor`."""

@@ -42,6 +42,9 @@ from toolfold.upstream.handshake import Era, negotiate
 from toolfold.upstream.results import InvalidResponseError
 from toolfold.upstream.serverlog import ServerLog
 
+FIRST_DELAY = 1.0
+LONGEST_DELAY = 60.0
+"""Seconds until a stream of changes that broke is opened again."""
 NO_SAMPLING = "Toolfold does not offer sampling: it has no model to ask."
 _CHANGES = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
 
@@ -174,7 +177,8 @@ async def follow_changes(connection: Connection) -> None:
     )
     if not (tools or prompts or resources):
         return
-    delay = 1.0
+    delay = FIRST_DELAY
+    has_streams = False
     while True:
         with contextlib.suppress(SubscriptionLost):
             try:
@@ -184,13 +188,15 @@ async def follow_changes(connection: Connection) -> None:
                     prompts_list_changed=prompts,
                     resources_list_changed=resources,
                 ) as events:
+                    has_streams = True
                     async for _ in events:
-                        delay = 1.0
+                        delay = FIRST_DELAY
                         connection.mark_stale()
             except MCPError as error:
                 connection.log.note(f"changes cannot be followed: {error}")
-                return
+                if not has_streams:
+                    return
         await asyncio.sleep(delay)
-        delay = min(delay * 2, 60.0)
+        delay = min(delay * 2, LONGEST_DELAY)
         # Changes between two streams are not replayed, so the list is read again.
         connection.mark_stale()

@@ -80,6 +80,7 @@ class MessageReader(Stream):
         self.over = False
         self._lines_read = 0
         self._understood = False
+        self._no_more_requests: asyncio.TimerHandle | None = None
         self.reason = ""
         self.on_end: Callable[[], None] = lambda: None
         self._listen()
@@ -120,9 +121,21 @@ class MessageReader(Stream):
         self._finish()
         return False
 
+    def stdin_closed(self) -> None:
+        """The server reads no more, so it is of no use: what it still writes and its exit are waited for a moment."""
+        self._no_more_requests = self._loop.call_later(EXIT_WAIT, self._reads_no_more)
+
+    def _reads_no_more(self) -> None:
+        if not self.over:
+            self.reason = "closed its stdin"
+            self._end_early()
+
     def _process_ended(self, _: asyncio.Future[Exit]) -> None:
+        self._end_early()
+
+    def _end_early(self) -> None:
         # A surviving descendant may hold stdout open for ever: read what is left, then treat the stream as ended.
-        for _turn in range(64):
+        for _ in range(64):
             if self.over or not self._read_once():
                 break
         self._finish()
@@ -173,6 +186,8 @@ class MessageReader(Stream):
 
     async def aclose(self) -> None:
         self._process.exited.remove_done_callback(self._process_ended)
+        if self._no_more_requests is not None:
+            self._no_more_requests.cancel()
         self._finish()
         if self._fd >= 0:
             os.close(self._fd)
@@ -189,6 +204,7 @@ class MessageWriter(Stream):
         self._outbox: deque[memoryview] = deque()
         self._waiting = 0
         self._unread = 0
+        self.on_broken: Callable[[], None] = lambda: None
 
     async def send(self, item: SessionMessage) -> None:
         import anyio
@@ -220,6 +236,7 @@ class MessageWriter(Stream):
         except OSError:
             self._waiting += len(data)
             self.close()
+            self.on_broken()
         return data
 
     def _writable(self) -> None:
@@ -303,8 +320,7 @@ async def open_stdio(
     argv = [_executable(config, env), *config.args]
     # Created before the process, so that nothing can fail between its start and its end.
     parser = Parser(log.junk)
-    their_stdin, our_stdin = os.pipe()
-    our_stdout, their_stdout = os.pipe()
+    (their_stdin, our_stdin), (our_stdout, their_stdout) = _two_pipes()
     for fd in (our_stdin, our_stdout):
         os.set_blocking(fd, False)
     _enlarge_pipe(our_stdout)
@@ -323,6 +339,7 @@ async def open_stdio(
         os.close(their_stdout)
     writer = MessageWriter(our_stdin)
     reader = MessageReader(our_stdout, process, parser, limit)
+    writer.on_broken = reader.stdin_closed
     try:
         yield StdioTransport(reader, writer, process)
     finally:
@@ -330,6 +347,17 @@ async def open_stdio(
         writer.close()
         # Shielded: the supervisor is asked to end the server even if we are cancelled here.
         await asyncio.shield(asyncio.ensure_future(process.stop()))
+
+
+def _two_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Both or none: where descriptors are lacking, a failed start must not take more of them."""
+    first = os.pipe()
+    try:
+        return first, os.pipe()
+    except OSError:
+        for fd in first:
+            os.close(fd)
+        raise
 
 
 def _enlarge_pipe(fd: int) -> None:

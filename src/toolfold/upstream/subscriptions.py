@@ -95,8 +95,10 @@ class Subscriptions:
             await self._agree(connection)
 
     async def _keep(self) -> None:
-        """Subscribe again when the connection or the stream has ended, for as long as anybody wants to know."""
-        delay = FIRST_DELAY
+        """Subscribe again when the connection or the stream has ended, for as long as anybody wants to know: sooner
+        where it has held for a while."""
+        clock = asyncio.get_running_loop().time
+        delay, since = FIRST_DELAY, clock()
         while self._wanted:
             connection, stream = self._connection, self._stream
             assert connection is not None
@@ -105,11 +107,13 @@ class Subscriptions:
                     {connection.end_reason, *filter(None, [stream])}, return_when=asyncio.FIRST_COMPLETED
                 )
                 continue
+            if clock() - since > LONGEST_DELAY:
+                delay = FIRST_DELAY
             await asyncio.sleep(delay)
             delay = min(delay * 2, LONGEST_DELAY)
             with contextlib.suppress(UpstreamError):
                 await self._agree(await self._connect())
-                delay = FIRST_DELAY
+                since = clock()
                 for uri in self._held:
                     for on_update in list(self._wanted.get(uri, {}).values()):
                         on_update()

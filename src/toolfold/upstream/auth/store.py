@@ -29,6 +29,8 @@ LOCK_TIMEOUT = 60.0
 _POLL = 0.02
 _EARLY = 30.0
 """Seconds before its expiry from which a token is refreshed; less where it lives only shortly."""
+_ABANDONED_AFTER = 3600.0
+"""Seconds after which a half-written file is taken to be left by a process that died."""
 _LARGEST = 1_000_000
 
 FOLDER = "auth"
@@ -210,6 +212,7 @@ class RecordFile:
 
     def _write(self, record: Record) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._drop_drafts(_ABANDONED_AFTER)
         draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -238,7 +241,15 @@ class RecordFile:
         if self._keyring:
             KeyringEntry(self.path).delete()
         self.path.unlink(missing_ok=True)
+        self._drop_drafts(0.0)
         self._record = None
+
+    def _drop_drafts(self, age: float) -> None:
+        """Remove what writers left that were killed: there are tokens in it."""
+        with contextlib.suppress(OSError):
+            for draft in self.path.parent.glob(f".{self.path.name}.*"):
+                if time.time() - draft.stat().st_mtime >= age:
+                    draft.unlink(missing_ok=True)
 
     @asynccontextmanager
     async def locked(self) -> AsyncGenerator[None]:

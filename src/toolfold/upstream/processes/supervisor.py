@@ -206,15 +206,22 @@ class Supervisor:
             if not started.done():
                 started.set_exception(ChildProcessError("the process that starts servers ended"))
         self._starting.clear()
+        self._kill_servers()
+        self._forget_servers()
+        if self._process is not None:
+            self._process.poll()
+
+    def _kill_servers(self) -> None:
         for server in self._servers.values():
             if not server.exited.done():
                 with contextlib.suppress(OSError):
                     os.killpg(server.pid, signal.SIGKILL)
+
+    def _forget_servers(self) -> None:
+        for server in self._servers.values():
             _settle(server.exited, Exit(None))
             _settle(server.gone, None)
         self._servers.clear()
-        if self._process is not None:
-            self._process.poll()
 
     def _disconnect(self) -> None:
         if self._control is not None:
@@ -236,12 +243,10 @@ class Supervisor:
                 break
             await asyncio.sleep(0.01)
         else:
+            self._kill_servers()
             process.kill()
             process.wait()
-        for server in self._servers.values():
-            _settle(server.exited, Exit(None))
-            _settle(server.gone, None)
-        self._servers.clear()
+        self._forget_servers()
 
 
 def _settle(future: asyncio.Future[Any], value: Any) -> None:

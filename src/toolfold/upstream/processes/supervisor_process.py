@@ -14,6 +14,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -165,9 +166,10 @@ class Child:
 
     def find_members(self, table: dict[int, Process], ours: set[int]) -> set[int]:
         """The server's live processes, also those whose parent is gone, if they were seen before."""
-        known = {self.pid} | descendants(table, self.pid) | (self.members & ours)
+        known = {self.pid} | descendants(table, self.pid) | self.members
         known |= {pid for pid in ours if self.pid in table[pid][1:] or carries(pid, self.mark)}
-        self.members = {pid for pid in known if pid in table}
+        # The number of a server that ended may be that of somebody else's process by now.
+        self.members = known & ours
         return self.members
 
 
@@ -179,7 +181,8 @@ class SupervisorProcess:
         self.children: dict[int, Child] = {}
         self.selector = selectors.DefaultSelector()
         self.received = b""
-        self.fds: list[int] = []
+        self.passed: list[list[int]] = []
+        """The descriptors of starts that are still to be read: two each, or fewer if there was no space for them."""
         self.closing = False
         self.pace = TICK
         self.look_at = 0.0
@@ -238,15 +241,17 @@ class SupervisorProcess:
 
     def receive(self) -> None:
         try:
-            data, ancillary, _, _ = self.control.recvmsg(65536, socket.CMSG_SPACE(16 * 4))
+            data, ancillary, flags, _ = self.control.recvmsg(65536, socket.CMSG_SPACE(16 * 4))
         except OSError:
-            data, ancillary = b"", []
+            data, ancillary, flags = b"", [], 0
+        fds = array.array("i")
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds = array.array("i", payload[: len(payload) - len(payload) % 4])
-                for fd in fds:
-                    os.set_inheritable(fd, False)
-                self.fds.extend(fds)
+                fds.frombytes(payload[: len(payload) - len(payload) % 4])
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        if fds or flags & socket.MSG_CTRUNC:
+            self.passed.append([*fds])
         if not data:
             self.closing = True
             return
@@ -259,15 +264,28 @@ class SupervisorProcess:
                 self.stop(child, message["grace"])
 
     def start(self, message: dict[str, Any]) -> None:
-        stdin, stdout = self.fds.pop(0), self.fds.pop(0)
-        error_read, error_write = os.pipe()
-        failed_read, failed_write = os.pipe()
         mark = f"{MARK}={message['mark']}"
-        pid = os.fork()
+        ours: list[int] = []
+        theirs = self.passed.pop(0)
+        try:
+            if len(theirs) < 2:
+                raise OSError(errno.EMFILE, "")
+            for _ in ("stderr", "failure"):
+                read, write = os.pipe()
+                ours.append(read)
+                theirs.append(write)
+            pid = os.fork()
+        except OSError as error:
+            # No descriptor or process to be had: that costs this server, not those that run.
+            for fd in (*ours, *theirs):
+                os.close(fd)
+            self.send_event(event="refused", id=message["id"], errno=error.errno, step="start")
+            return
         if pid == 0:
-            self._exec(message, (stdin, stdout, error_write), failed_write)
-        for fd in (stdin, stdout, error_write, failed_write):
+            self._exec(message, theirs[:3], theirs[3])
+        for fd in theirs:
             os.close(fd)
+        error_read, failed_read = ours
         # The pipe closes when the new program is in place, so an empty answer means it started.
         failure = os.read(failed_read, 100)
         os.close(failed_read)
@@ -284,7 +302,7 @@ class SupervisorProcess:
         self.selector.register(error_read, selectors.EVENT_READ, child)
         self.send_event(event="started", id=child.number, pid=pid)
 
-    def _exec(self, message: dict[str, Any], streams: tuple[int, int, int], failed: int) -> None:
+    def _exec(self, message: dict[str, Any], streams: list[int], failed: int) -> None:
         """In the forked child: become the server, or report why that failed."""
         step = "start"
         try:
