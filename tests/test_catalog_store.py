@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from toolfold.catalog.catalog import Catalog
+from toolfold.catalog.rankers import Rankers
 from toolfold.config.settings import ServerConfig, Settings
 from toolfold.definitions import Listing, PromptArgument, PromptDefinition, ResourceDefinition, ToolDefinition
 
@@ -263,3 +264,17 @@ def test_the_index_is_kept_and_taken_over_as_it_is(tmp_path: Path) -> None:
 
 def names(catalog: Catalog, query: str) -> list[str]:
     return [hit.name for hit in catalog.search(query, detail="name_only") if hit.score > 0]
+
+
+def test_the_rankers_that_were_used_last_are_held(tmp_path: Path) -> None:
+    rankers = Rankers(tmp_path, semantic=False)
+
+    def used(scope: str, version: str = "1") -> object:
+        return rankers.ranker(scope, version, [], None)
+
+    made = {scope: used(scope) for scope in "abcde"}
+    assert used("a") is made["a"]
+    used("f")  # one too many: the one that was used longest ago goes
+    assert [scope for scope in "acde" if used(scope) is not made[scope]] == []
+    assert used("b") is not made["b"]
+    assert used("e", "2") is not made["e"]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from toolfold.catalog.catalog import Answer, Catalog, Detail
 from toolfold.catalog.entries import EVERYTHING, Scope
+from toolfold.catalog.resolve import folded, server_in
 from toolfold.catalog.skill_entries import SkillEntries
 from toolfold.definitions import Listing, ToolDefinition
 from toolfold.errors import UnknownTool, UpstreamError, UpstreamIsToolfold
@@ -81,6 +82,9 @@ class LiveCatalog:
         try:
             return await self._ask(lambda: self.catalog.find(written, allow=scope.allow))
         except UnknownTool as error:
+            server, _ = server_in(written, {folded(name): name for name in self.catalog.missing})
+            if server is not None and (state := self.roster.states().get(server)) is not None:
+                raise UnknownTool(f"{written.strip()[:100]!r} is not available now: {state.text}") from None
             error.hint = " ".join(filter(None, [error.hint, self._absent()]))
             raise
 

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Container, Generator, Iterable
 from dataclasses import dataclass, field
 from difflib import unified_diff
@@ -31,6 +32,10 @@ from toolfold.errors import ConfigError
 from toolfold.telemetry.audit_records import ToolNoted
 
 _FORMAT = 1
+_LOCK_SECONDS = 5.0
+"""How long another process is waited for. One that takes longer has been suspended; files are replaced as a whole, so
+both can go on, and what has changed is held back all the same."""
+_POLL = 0.01
 _canonical = msgspec.json.Encoder(order="sorted")
 
 
@@ -38,6 +43,8 @@ class _File(msgspec.Struct, frozen=True, array_like=True):
     format: int
     server: str
     accepted: list[Entry]
+    lost: list[str] = []
+    """Tools that were accepted once, when this file could not be read, and not again since."""
 
 
 _decode = msgspec.msgpack.Decoder(_File)
@@ -93,9 +100,9 @@ class Pins:
             found = Examined(listing, first=not known)
             for tool in tools:
                 before = known.get(tool.name)
-                if before is None:
+                if tool.name not in known:
                     found.new.append(tool)
-                elif fingerprint(before) != fingerprint(tool):
+                elif before is None or fingerprint(before) != fingerprint(tool):
                     change = Change(listing.server, tool.name, before, tool)
                     (found.accepted if trusted else found.changes).append(change)
             fresh = {tool.name: tool for tool in [*found.new, *(change.after for change in found.accepted)]}
@@ -108,11 +115,16 @@ class Pins:
         found.listing = _with_held(listing, held)
         return found
 
-    def accept(self, changes: Iterable[Change], config: ServerConfig) -> None:
-        """Changed definitions of one server are the accepted ones from now on. OSError where that cannot be kept."""
+    def accept(self, changes: Iterable[Change], config: ServerConfig, *, held: Iterable[str] = ()) -> None:
+        """Changed definitions of one server are the accepted ones from now on. OSError where that cannot be kept.
+
+        `held` are all its tools that are held back: where the file cannot be read, the others stay so.
+        """
         with self._locked():
             for change in changes:
-                known = self._read(change.server, config) or {}
+                known = self._read(change.server, config)
+                if known is None:
+                    known = dict.fromkeys(held)
                 self._write(change.server, config, {**known, change.tool: change.after})
 
     def version(self, server: str, config: ServerConfig) -> int:
@@ -122,8 +134,9 @@ class Pins:
         except OSError:
             return 0
 
-    def _read(self, server: str, config: ServerConfig) -> dict[str, Entry] | None:
-        """By name; empty for a server that was never seen, None for a file that cannot be read."""
+    def _read(self, server: str, config: ServerConfig) -> dict[str, Entry | None] | None:
+        """By name, None for what was lost; empty for a server that was never seen, None for a file that cannot be
+        read."""
         try:
             file = _decode.decode(self._path(server, config).read_bytes())
         except FileNotFoundError:
@@ -132,10 +145,12 @@ class Pins:
             return None
         if file.format != _FORMAT or file.server != server:
             return None
-        return {entry.name: entry for entry in file.accepted}
+        return {**dict.fromkeys(file.lost), **{entry.name: entry for entry in file.accepted}}
 
-    def _write(self, server: str, config: ServerConfig, accepted: dict[str, Entry]) -> None:
-        file = _File(_FORMAT, server, [accepted[name] for name in sorted(accepted)])
+    def _write(self, server: str, config: ServerConfig, accepted: dict[str, Entry | None]) -> None:
+        entries = [entry for _, entry in sorted(accepted.items()) if entry is not None]
+        lost = sorted(name for name, entry in accepted.items() if entry is None)
+        file = _File(_FORMAT, server, entries, lost)
         replace_file(self._path(server, config), msgspec.msgpack.encode(file))
 
     def _path(self, server: str, config: ServerConfig) -> Path:
@@ -148,10 +163,20 @@ class Pins:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            deadline = time.monotonic() + _LOCK_SECONDS
+            while not _taken(descriptor) and time.monotonic() < deadline:
+                time.sleep(_POLL)
             yield
         finally:
             os.close(descriptor)
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Acceptance:
@@ -202,7 +227,8 @@ class Acceptance:
             by_server.setdefault(change.server, []).append(change)
         for server, of_server in by_server.items():
             try:
-                self._pins.accept(of_server, self._servers[server])
+                held = [change.tool for change in self._held.get(server, [])]
+                self._pins.accept(of_server, self._servers[server], held=held)
             except OSError as error:
                 raise ConfigError(f"What was accepted cannot be stored: {error}.") from None
         return list(by_server)

@@ -42,8 +42,8 @@ class WrittenNames:
         found: dict[tuple[str, str], list[Entry]] = {}
         for tool in self._tools:
             function = self._names.function(tool.server, tool.name)
-            for server in {_folded(tool.server), _folded(self._names.server(tool.server))}:
-                for name in {_folded(tool.name), _folded(function)}:
+            for server in {folded(tool.server), folded(self._names.server(tool.server))}:
+                for name in {folded(tool.name), folded(function)}:
                     found.setdefault((server, name), []).append(tool)
         return found
 
@@ -80,16 +80,12 @@ class WrittenNames:
 
     def _server_in(self, written: str) -> tuple[str | None, str]:
         """The server that `written` begins with, in any of its spellings, and the rest."""
-        for text in (written.removeprefix(prefix) for prefix in (*_PREFIXES, "")):
-            for server, name in _halves(text.strip()):
-                if server := self._servers.get(_folded(server)):
-                    return server, name
-        return None, written
+        return server_in(written, self._servers)
 
     @cached_property
     def _servers(self) -> dict[str, str]:
-        spellings = {_folded(self._names.server(tool.server)): tool.server for tool in self._tools}
-        return spellings | {_folded(tool.server): tool.server for tool in self._tools}
+        spellings = {folded(self._names.server(tool.server)): tool.server for tool in self._tools}
+        return spellings | {folded(tool.server): tool.server for tool in self._tools}
 
     def _tools_of(self, server: str) -> str:
         """`It has: create_issue, list_issues, … (42 in all).`"""
@@ -117,7 +113,7 @@ class WrittenNames:
             if bare := self._bare.get(text):
                 return bare
             for server, name in pairs:
-                if loose := self._loose.get((_folded(server), _folded(name))):
+                if loose := self._loose.get((folded(server), folded(name))):
                     return loose
         return []
 
@@ -125,7 +121,7 @@ class WrittenNames:
         self, written: str, count: int = _SHOWN, *, least: float = 0.2, server: str | None = None
     ) -> list[Entry]:
         """The tools (of one server, if given) that look most like `written`, nearest first, none below `least`."""
-        wanted = _folded(written.strip()[:200])
+        wanted = folded(written.strip()[:200])
         pieces = _trigrams(wanted)
         if not wanted:
             return []
@@ -133,7 +129,7 @@ class WrittenNames:
         for tool in self._tools:
             if server is not None and tool.server != server:
                 continue
-            name, whole = _folded(tool.name), f"{_folded(tool.server)}_{_folded(tool.name)}"
+            name, whole = folded(tool.name), f"{folded(tool.server)}_{folded(tool.name)}"
             score = max(_overlap(pieces, _trigrams(name)), _overlap(pieces, _trigrams(whole)))
             if name.startswith(wanted):
                 score += 0.5
@@ -146,15 +142,24 @@ class WrittenNames:
         return [f"{self._names.server(one.server)}.{self._names.function(one.server, one.name)}" for one in tools]
 
 
+def server_in(written: str, servers: Mapping[str, str]) -> tuple[str | None, str]:
+    """The server that a tool's name begins with, and the rest. `servers` has them by their folded names."""
+    for text in (written.removeprefix(prefix) for prefix in (*_PREFIXES, "")):
+        for server, name in _halves(text.strip()):
+            if server := servers.get(folded(server)):
+                return server, name
+    return None, written
+
+
 def nearest_words(written: str, known: Iterable[str], count: int = _SHOWN) -> list[str]:
     """Those of `known` that look most like `written`, nearest first."""
-    wanted = _folded(written)
+    wanted = folded(written)
     pieces = _trigrams(wanted)
     scored: list[tuple[float, str]] = []
     for one in known:
-        folded = _folded(one)
-        begins = 0.5 if wanted and folded.startswith(wanted) else 0.0
-        scored.append((-_overlap(pieces, _trigrams(folded)) - begins, one))
+        name = folded(one)
+        begins = 0.5 if wanted and name.startswith(wanted) else 0.0
+        scored.append((-_overlap(pieces, _trigrams(name)) - begins, one))
     return [one for score, one in sorted(scored) if score <= -0.15][:count]
 
 
@@ -167,7 +172,7 @@ def _halves(text: str) -> Iterable[tuple[str, str]]:
             at = text.find(separator, at + 1)
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
     return re.sub(r"[\W_]+", "_", name.casefold()).strip("_")
 
 

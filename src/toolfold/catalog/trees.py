@@ -25,18 +25,17 @@ class ApiTrees:
         return self._root / hashlib.sha256(name.encode()).hexdigest()[:16]
 
     async def fresh(self, scope: Scope = EVERYTHING) -> None:
-        """The tree is as new as the catalog when this returns. Live sandboxes see the new tree at once."""
-        wanted = self._catalog.version
-        while True:
+        """When this returns, the tree is at least as new as the catalog is now. Live sandboxes see it at once."""
+        asked = self._catalog.version
+        # One that is under way may be of an older catalog; the next has begun later than this, whoever began it. A
+        # catalog that changes all the time holds up a run for no longer than these two.
+        for _ in range(2):
             writing = self._written.get(scope.key)
-            if writing is not None and writing.done() and not writing.cancelled() and writing.exception() is None:
-                if writing.result() == wanted:
-                    return
-                writing = None
-            if writing is None or writing.done():
+            if writing is None or (writing.done() and _version(writing) != self._catalog.version):
                 writing = self._written[scope.key] = asyncio.create_task(self._write(scope))
             # A run that gives up does not stop the writing that others wait for.
-            await asyncio.shield(writing)
+            if await asyncio.shield(writing) in (asked, self._catalog.version):
+                return
 
     async def close(self) -> None:
         for task in self._written.values():
@@ -52,3 +51,8 @@ class ApiTrees:
         names = None if scope.allow is None else self._catalog.names
         await asyncio.to_thread(write_tree, self._catalog.tools_in(scope), self.folder(scope), names=names)
         return version
+
+
+def _version(written: asyncio.Task[str]) -> str | None:
+    """What the writing was of; None where it failed."""
+    return None if written.cancelled() or written.exception() is not None else written.result()
