@@ -72,7 +72,7 @@ async def asked(tmp_path: Path) -> AsyncGenerator[Asked]:
 
 @pytest.fixture
 async def http() -> AsyncGenerator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(timeout=20) as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         yield client
 
 

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.asking import GATHERED, ONE_BY_ONE, SOME_CALLS, called, config
-from toolfold import ApprovalRequest, Call, Finished, Proceed, Progress, Question, RunResult, Toolfold, ToolResult
+from toolfold import (
+    ApprovalRequest,
+    Call,
+    Event,
+    Finished,
+    Proceed,
+    Progress,
+    Question,
+    RunResult,
+    Toolfold,
+    ToolResult,
+)
+from toolfold.config.policy import ApprovalSettings
 from toolfold.errors import ApprovalDenied
-from toolfold.guards.approval import arguments_text
-from toolfold.guards.context import Ask
-from toolfold.guards.events import Reply
+from toolfold.guards import approval
+from toolfold.guards.approval import Approvals, arguments_text
+from toolfold.guards.context import Ask, Deadline, RunContext
+from toolfold.guards.events import Replied, Reply
+from toolfold.guards.policy import Decision
 
 pytestmark = pytest.mark.anyio
+ASK = Decision("ask", "rule 1")
 ONE = "from servers.ledger import note\nprint(await note(text='hello'))"
 
 
@@ -36,6 +53,14 @@ def answering(*replies: Reply) -> tuple[Ask, list[Question]]:
         return left.pop(0)
 
     return ask, asked
+
+
+def running(ask: Ask, session: str | None = None) -> RunContext:
+    return RunContext("ada", session, Deadline(60), asker=ask)
+
+
+def noting(run: RunContext, text: str = "a", tool: str = "note") -> Call:
+    return Call("1", "tool", "ledger", tool, {"text": text}, run)
 
 
 async def test_the_question_shows_the_call_as_it_will_be_sent(fold: Toolfold, runtime_dir: Path) -> None:
@@ -325,6 +350,134 @@ async def test_a_library_answers_by_the_event_and_only_once(fold: Toolfold) -> N
     assert finished.output == f"{SOME_CALLS} ['noted']\n"
 
 
+class TestQuestions:
+    """Without a program: calls as they come to be asked about."""
+
+    async def test_a_call_that_is_given_up_leaves_the_question_to_the_others(self) -> None:
+        put, answer = asyncio.Event(), asyncio.Event()
+
+        async def ask(question: Question) -> Reply:
+            put.set()
+            await answer.wait()
+            return "once"
+
+        approvals, run = Approvals(ApprovalSettings()), running(ask)
+        first, second = (asyncio.create_task(approvals.approve(noting(run, text), ASK)) for text in "ab")
+        async with asyncio.timeout(20):
+            await put.wait()
+            first.cancel()
+            await asyncio.wait([first])
+            answer.set()
+            await second
+        assert first.cancelled()
+
+    async def test_a_call_that_was_given_up_can_be_made_again_at_once(self) -> None:
+        """As by a guard that waits for a person only so long."""
+        asked: list[Question] = []
+        put = asyncio.Event()
+
+        async def ask(question: Question) -> Reply:
+            asked.append(question)
+            put.set()
+            if len(asked) == 1:
+                await asyncio.Event().wait()
+            return "once"
+
+        approvals, run = Approvals(ApprovalSettings()), running(ask)
+
+        async def twice() -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await approvals.approve(noting(run), ASK)
+            await approvals.approve(noting(run), ASK)
+
+        calls = asyncio.create_task(twice())
+        async with asyncio.timeout(20):
+            await put.wait()
+            calls.cancel()
+            await calls
+        assert len(asked) == 2
+
+    async def test_signs_of_life_come_for_as_long_as_a_person_decides(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(approval, "_PROGRESS_EVERY", 0.001)
+        told: list[Event] = []
+        often = asyncio.Event()
+
+        def on_event(event: Event) -> None:
+            told.append(event)
+            if len(told) == 3:
+                often.set()
+
+        async def ask(question: Question) -> Reply:
+            await often.wait()
+            return "once"
+
+        run = replace(running(ask), on_event=on_event)
+        async with asyncio.timeout(20):
+            await Approvals(ApprovalSettings()).approve(noting(run), ASK)
+        assert told[:3] == [Progress("waiting for a person to decide about ledger.note")] * 3
+
+    async def test_the_sessions_that_were_answered_for_last_are_remembered(self) -> None:
+        approvals = Approvals(ApprovalSettings())
+
+        async def allowed(session: int, tool: str = "note") -> bool:
+            """Whether a person has to be asked, who allows it for the session."""
+            ask, asked = answering("session")
+            await approvals.approve(noting(running(ask, f"s{session}"), tool=tool), ASK)
+            return bool(asked)
+
+        assert all(await asyncio.gather(*(allowed(number) for number in range(1000))))
+        assert await allowed(0, "echo"), "another tool of the same session"
+        assert await allowed(1000)
+        assert [await allowed(number) for number in (0, 2, 1000)] == [False] * 3
+        assert await allowed(1), "it was answered for longest ago"
+
+    @pytest.mark.parametrize(
+        ("answer", "said", "hinted"),
+        [
+            ("no", "the person who was asked said no", False),
+            (Replied("no", "page", "the page was closed"), "the page was closed", True),
+            (RuntimeError(), "asking a person failed", True),
+        ],
+    )
+    async def test_what_allows_it_next_time_is_told_unless_a_person_said_no(
+        self, answer: Any, said: str, hinted: bool
+    ) -> None:
+        async def ask(question: Question) -> Reply | Replied:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        with pytest.raises(ApprovalDenied) as denied:
+            await Approvals(ApprovalSettings()).approve(noting(running(ask)), ASK)
+        assert denied.value.message == f"ledger.note was not allowed: {said}."
+        assert denied.value.hint == ("A person can allow it: toolfold policy allow 'ledger.note'." if hinted else "")
+
+    @pytest.mark.parametrize(
+        ("kind", "name", "text"),
+        [
+            ("tool", "note", 'A program wants to call ledger.note (rule 1: it is large).\ntext="a"'),
+            ("resource", "a://b", 'A program wants to read ledger.a://b (rule 1: it is large).\nuri="a://b"'),
+            ("prompt", "greet", 'A program wants to get ledger.greet (rule 1: it is large).\ntext="a"'),
+            ("tool", "a\nb\x1b[2J", 'A program wants to call ledger.a b[2J (rule 1: it is large).\ntext="a"'),
+        ],
+    )
+    async def test_the_question_says_what_is_wanted_and_why(self, kind: Any, name: str, text: str) -> None:
+        ask, asked = answering("once")
+        call = replace(noting(running(ask)), kind=kind, name=name)
+        await Approvals(ApprovalSettings()).approve(call, Decision("ask", "rule 1", "it is large"))
+        assert [question.text for question in asked] == [text]
+
+    async def test_a_question_about_many_large_calls_is_no_longer_than_about_one(self) -> None:
+        ask, asked = answering("once")
+        approvals, run = Approvals(ApprovalSettings()), running(ask)
+        await asyncio.gather(*(approvals.approve(noting(run, "x" * 5000), ASK) for _ in range(12)))
+        [question] = asked
+        assert question.waiting == 12
+        assert len(question.arguments) == 10
+        assert 4000 < len(question.text) < 5000
+        assert question.text.endswith("\n… and 2 more")
+
+
 class TestArguments:
     """What a person reads of the arguments is bounded, and cannot pass for something else."""
 
@@ -356,6 +509,18 @@ class TestArguments:
         shown = arguments_text({"value": value, "other": 1}, 500)
         assert len(shown) < 900
         assert " more" in shown
+
+    def test_what_is_left_out_is_counted(self) -> None:
+        assert arguments_text({"a": "x" * 30, "b": 1, "c": 2}, 22) == (
+            f'a="{"x" * 20}"… (10 more characters)… (2 more arguments)'
+        )
+        assert arguments_text({"a": ["12345678", 1, 2, 3]}, 12) == 'a=["12345678"… (3 more)]'
+        assert arguments_text({"a": {"b": "12345678", "c": 1}}, 16) == 'a={"b": "12345678"… (1 more)}'
+
+    def test_long_names_are_cut_too(self) -> None:
+        assert arguments_text({"a" * 300: {"b" * 300: 10**300}}, 4000) == (
+            f'"{"a" * 200}"={{"{"b" * 200}": {10**199}}}'
+        )
 
     def test_deep_values_end(self) -> None:
         value: Any = 1

@@ -297,7 +297,7 @@ def on_a_terminal(words: list[str], typed: dict[str, str]) -> str:
                 break
             for prompt in [prompt for prompt in left if shown.endswith(prompt)]:
                 os.write(ours, left.pop(prompt).encode())
-        process.wait(timeout=20)
+        process.wait(timeout=60)
         return shown
     finally:
         process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,14 @@ import pytest
 from tests.asking import config
 from tests.test_privacy_runs import EVERYTHING, leaks, people_fold
 from toolfold import Question, Toolfold
-from toolfold.guards.events import Reply
-from toolfold.telemetry.observe import Observer, SeenCall, SeenQuestion, SeenRun, SeenSearch
+from toolfold.definitions import BlobPart, TextPart, ToolResult
+from toolfold.errors import LimitExceeded
+from toolfold.guards.context import Deadline, RunContext
+from toolfold.guards.events import Reply, RunResult
+from toolfold.guards.guard import Call
+from toolfold.guards.record import Record
+from toolfold.guards.watch import Watch
+from toolfold.telemetry.observe import Observer, Observers, SeenCall, SeenQuestion, SeenRun, SeenSearch
 
 pytestmark = pytest.mark.anyio
 
@@ -124,3 +131,72 @@ async def test_observers_are_told_no_private_values(runtime_dir: Path) -> None:
     assert leaks(notes.runs, notes.calls, notes.searches, notes.printed) == []
     assert notes.runs[0].code
     assert len(notes.runs[0].calls) > 5
+
+
+# Without a program
+
+
+def watched(*observers: Observer) -> Watch:
+    told = Observers()
+    for observer in observers:
+        told.add(observer)
+    return Watch(told)
+
+
+async def test_a_question_that_gets_no_answer_is_told_as_answered_with_no() -> None:
+    notes = Notes()
+
+    async def ask(question: Question) -> Reply:
+        raise RuntimeError
+
+    run = RunContext("ada", None, Deadline(9), asker=ask, watch=watched(notes))
+
+    async def work() -> RunResult:
+        with pytest.raises(RuntimeError):
+            await run.replied(Question("May it?", server="lab"))
+        return RunResult(success=True)
+
+    assert run.watch is not None
+    await run.watch.run(run, work)
+    assert notes.order == ["run", "asked", "answered", "run ended"]
+    assert (notes.questions[0].server, notes.questions[0].reply, notes.questions[0].by) == ("lab", "no", "")
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        (ToolResult(parts=[TextPart("ab"), BlobPart("AAAA", "image/png")]), (True, "", 2, 6, "ab")),
+        (ToolResult(parts=[TextPart("no")], is_error=True), (False, "tool", 2, 2, "no")),
+        (LimitExceeded("Too much.", limit="x"), (False, "limit", 0, 0, "")),
+        (asyncio.CancelledError(), (False, "cancelled", 0, 0, "")),
+        (RuntimeError("a secret"), (False, "internal", 0, 0, "")),
+    ],
+)
+async def test_a_call_is_told_with_its_outcome_and_its_text_is_not_kept(
+    result: ToolResult | BaseException, told: tuple[object, ...]
+) -> None:
+    seen: list[tuple[object, ...]] = []
+    kept: list[SeenCall] = []
+
+    class Ends(Observer):
+        def call_ended(self, run: SeenRun, call: SeenCall) -> None:
+            seen.append((call.ok, call.error_code, call.text_size, call.result_size, call.text))
+            kept.append(call)
+
+    async def upstream(call: Call) -> ToolResult:
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    run = RunContext("ada", None, Deadline(9), watch=watched(Ends()))
+
+    async def work() -> RunResult:
+        with contextlib.suppress(LimitExceeded, RuntimeError, asyncio.CancelledError):
+            await Record()(Call("1", "tool", "lab", "add", {}, run), upstream)
+        return RunResult(success=True)
+
+    assert run.watch is not None
+    await run.watch.run(run, work)
+    assert seen == [told]
+    assert kept[0].text == ""
+    assert "secret" not in repr(kept)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 import string
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,60 @@ def test_an_allowance_that_never_applies_shows_nothing() -> None:
     policy = Policy(PolicySettings(rules=(allowed, Rule(match="hub.*", do="deny"))))
     assert policy.denial("local", ToolDefinition(server="hub", name="create-issue")) is not None
     assert policy.denial("local", ToolDefinition(server="hub", name="create_issue")) is None
+
+
+def test_a_rule_for_a_group_is_for_its_members_and_hides_nothing_from_others() -> None:
+    tool = ToolDefinition(server="hub", name="post")
+    one = call("tool", "hub", "post", {})
+    member = replace(one, run=replace(one.run, groups=frozenset({"ops", "all"})))
+    stranger = replace(one, run=replace(one.run, groups=frozenset({"ops2"})))
+    named_so = replace(one, run=replace(one.run, caller="group:ops"))
+    for first, then, of_members in (("deny", "allow", "deny"), ("allow", "deny", "allow")):
+        rules = ({"match": "hub.*", "caller": "group:ops", "do": first}, {"match": "hub.*", "do": then})
+        policy = Policy(PolicySettings.model_validate({"profile": "open", "rules": rules}))
+        decided = [policy.decide(each).do for each in (member, one, stranger, named_so)]
+        assert decided == [of_members, then, then, then]
+        assert policy.denial("local", tool) is None, "it depends on who asks"
+        scope = policy.scope("local")
+        [entry] = entries_of(Listing(server="hub", tools=[tool]))
+        assert scope.allow is None or scope.allow(entry)
+
+
+@pytest.mark.parametrize(
+    ("when", "do", "marks", "decided"),
+    [
+        ({"destructive": False}, "allow", {"destructiveHint": False}, "allow"),
+        ({"destructive": False}, "allow", {}, "ask"),
+        ({"destructive": True}, "deny", {"destructiveHint": True}, "deny"),
+        ({"destructive": True}, "deny", {}, "ask"),
+        ({"open_world": True}, "deny", {"openWorldHint": True}, "deny"),
+        ({"open_world": True}, "deny", {"openWorldHint": False}, "ask"),
+        ({"open_world": True}, "deny", {}, "deny"),
+        ({"open_world": False}, "allow", {}, "ask"),
+        ({"open_world": False}, "allow", {"openWorldHint": False}, "allow"),
+        ({"read_only": False}, "deny", {}, "deny"),
+        ({"read_only": False}, "deny", {"readOnlyHint": True}, "allow"),
+    ],
+)
+def test_what_a_tool_does_not_say_never_makes_a_rule_more_lenient(
+    when: dict[str, bool], do: str, marks: dict[str, Any], decided: str
+) -> None:
+    rules = ({"match": "hub.post", "when": when, "do": do},)
+    policy = Policy(PolicySettings.model_validate({"profile": "strict", "rules": rules}))
+    one = call("tool", "hub", "post", {})
+    assert policy.decide(replace(one, tool=ToolDefinition(server="hub", name="post", annotations=marks))).do == decided
+
+
+def test_a_rule_is_named_as_a_person_finds_it_without_its_values() -> None:
+    rule = {"match": "hub.*", "args": {"owner": "secret"}, "when": {"destructive": True}, "do": "deny"}
+    rule |= {"caller": "ci", "session": "secret"}
+    policy = Policy(PolicySettings.model_validate({"rules": ({"match": "hub.get", "do": "allow"}, rule)}))
+    decision = policy.decide(call("tool", "hub", "delete", {"owner": "secret"}, "ci", "secret"))
+    assert (decision.do, decision.rule, decision.reason) == (
+        "deny",
+        "rule 2 (deny hub.* where owner, destructive for ci in one session)",
+        "",
+    )
 
 
 @given(values, st.lists(words, min_size=1, max_size=3))

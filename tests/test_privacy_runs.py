@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import re
 import sys
@@ -10,12 +12,25 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.lab import lab_fold
 from tests.servers.people import ADA, VALUES
-from toolfold import Event, Finished, Output, ToolCall, Toolfold
-from toolfold.guards.events import Progress
+from toolfold import Event, Finished, Output, RunError, ToolCall, Toolfold, ToolfoldError
+from toolfold.config.settings import Settings
+from toolfold.definitions import BlobPart, LinkPart, TextPart, ToolResult
+from toolfold.guards.chain import Chain
+from toolfold.guards.context import Deadline, RunContext
+from toolfold.guards.events import CallKind, Image, Progress, RunResult
+from toolfold.guards.guard import Call
+from toolfold.guards.record import Record
+from toolfold.guards.watch import Watch
+from toolfold.sandbox.replies import ReplyBudget
+from toolfold.schema.validation import Validators
+from toolfold.telemetry import audit_reader
+from toolfold.telemetry.audit_reader import AuditReader, Filter
+from toolfold.telemetry.observe import Observer, Observers, SeenCall, SeenRun
 
 pytestmark = pytest.mark.anyio
 
@@ -223,3 +238,174 @@ async def test_a_token_that_the_program_spells_out_is_not_judged_as_text(runtime
         code = "from servers.lab import add\nprint((await add(a='NATIONAL_ID_1', b=1))['sum'] % 1000)"
         result = await fold.run(code, session="s")
     assert result.output == "790\n", result.error
+
+
+# Without a program: what the guards around its calls and around the run do.
+
+EMAIL = str(ADA["email"])
+
+
+@asynccontextmanager
+async def guarded(folder: Path, **settings: Any) -> AsyncGenerator[Chain]:
+    chain = Chain(Settings.model_validate({"data_dir": folder, **settings}), [], Validators())
+    try:
+        yield chain
+    finally:
+        await chain.close()
+
+
+async def private_run(chain: Chain, session: str | None = None, **more: Any) -> RunContext:
+    return RunContext("ada", session, Deadline(60), privacy=await chain.privacy_of("ada", session), **more)
+
+
+async def answered(chain: Chain, run: RunContext, result: ToolResult | Exception, **arguments: Any) -> ToolResult:
+    """What a program gets of what a server says."""
+
+    async def upstream(call: Call) -> ToolResult:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    proceed = chain.for_run(upstream, Record(), ReplyBudget())
+    return await proceed(Call("1", "tool", "people", "person", arguments, run))
+
+
+async def test_nothing_that_is_told_or_logged_of_a_run_has_a_value_in_it(tmp_path: Path) -> None:
+    """In egress mode, where the program itself has the values: names, arguments, errors, and the program's text."""
+    told: list[str] = []
+
+    class Everything(Observer):
+        def run_started(self, run: SeenRun) -> None:
+            told.append(repr(run))
+
+        def call_started(self, run: SeenRun, call: SeenCall) -> None:
+            told.append(repr(call))
+
+        def call_ended(self, run: SeenRun, call: SeenCall) -> None:
+            told.append(f"{call!r} {call.text}")
+
+        def run_ended(self, run: SeenRun) -> None:
+            told.append(f"{run!r} {run.text} {run.code}")
+
+    async def refuse(call: Call) -> ToolResult:
+        raise ToolfoldError(f"{EMAIL} is not there.", hint=f"Ask {EMAIL}.")
+
+    events: list[Event] = []
+    record = Record()
+    observers = Observers()
+    observers.add(Everything())
+    code = f"print('{EMAIL}')"
+    async with guarded(tmp_path, privacy={"mode": "egress"}, audit={"values": True}) as chain:
+        run = await private_run(chain, code=code, on_event=events.append, watch=Watch(observers))
+        kinds: list[CallKind] = ["tool", "resource", "prompt"]
+
+        async def work() -> RunResult:
+            proceed = chain.for_run(refuse, record, ReplyBudget())
+            for kind in kinds:
+                name = "send" if kind == "tool" else f"people://to/{EMAIL}"
+                with pytest.raises(ToolfoldError, match=EMAIL):
+                    await proceed(Call(kind, kind, "people", name, {"to": EMAIL}, run))
+            run.emit(Progress(f"asking {EMAIL}"))
+            return RunResult(
+                success=False,
+                value={"to": EMAIL},
+                error=RunError(code="program", message=EMAIL, hint=EMAIL, text=EMAIL),
+                notice=f"{EMAIL} is gone.",
+                tool_calls=record.calls,
+                images=[Image(data=b"", mime_type="image/png", width=1, height=1, name=EMAIL)],
+            )
+
+        result = await chain.recorded(code, run, work)
+    assert [each for each in [result, *events, *told] if leaks(each)] == []
+    assert [call.tool for call in result.tool_calls] == ["send", "people://to/EMAIL_1", "people://to/EMAIL_1"]
+    assert (len(told), len(events)) == (8, 7)
+    assert result.images[0].name == str(result.error) == "EMAIL_1"
+    for file in tmp_path.iterdir():
+        assert leaks(file.read_bytes().decode("latin-1")) == [], file
+    with AuditReader.open(tmp_path) as reader:
+        started, *calls = list(reader.history(Filter()))[::-1]
+    assert isinstance(started, audit_reader.Run)
+    assert (started.code, started.error) == ("print('EMAIL_1')", "program: EMAIL_1")
+    assert [(call.target, call.arguments, call.error) for call in calls if isinstance(call, audit_reader.Call)] == [
+        (target, {"to": "EMAIL_1"}, "toolfold: EMAIL_1 is not there.")
+        for target in ("people.send", "resource:people:people://to/EMAIL_1", "prompt:people:people://to/EMAIL_1")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["text/csv", "application/json", "application/xml", "application/csv", "image/png"])
+async def test_a_text_that_comes_as_bytes_is_a_text(tmp_path: Path, kind: str) -> None:
+    data = base64.b64encode(f"to {EMAIL}".encode()).decode()
+    async with guarded(tmp_path, privacy=True) as chain:
+        given = ToolResult(parts=[BlobPart(data, kind), BlobPart("no base64", kind), BlobPart("/w==", kind)])
+        first, *others = (await answered(chain, await private_run(chain), given)).parts
+    assert isinstance(first, BlobPart)
+    assert base64.b64decode(first.data).decode() == (f"to {EMAIL}" if kind == "image/png" else "to EMAIL_1")
+    assert first.mime_type == kind
+    assert others == given.parts[1:]
+
+
+async def test_every_part_of_a_result_is_looked_at(tmp_path: Path) -> None:
+    link = LinkPart(f"mail:{EMAIL}", f"name {EMAIL}", f"description {EMAIL}", "text/html")
+    given = ToolResult(parts=[TextPart(EMAIL), link], structured=[EMAIL], has_structured=True, is_error=True)
+    raw = ToolResult(structured=msgspec.Raw(json.dumps([EMAIL]).encode()), has_structured=True)
+    async with guarded(tmp_path, privacy=True) as chain:
+        run = await private_run(chain)
+        result = await answered(chain, run, given)
+        large = await answered(chain, run, raw)
+    assert result.parts == [
+        TextPart("EMAIL_1"),
+        LinkPart("mail:EMAIL_1", "name EMAIL_1", "description EMAIL_1", "text/html"),
+    ]
+    assert (result.structured, result.is_error) == (["EMAIL_1"], True)
+    assert msgspec.json.decode(msgspec.json.encode(large.structured)) == ["EMAIL_1"]
+
+
+@pytest.mark.parametrize(("mode", "seen"), [("ingress", "EMAIL_1"), ("egress", EMAIL)])
+async def test_an_error_has_values_only_for_a_program_that_may_see_them(tmp_path: Path, mode: str, seen: str) -> None:
+    """What a program reads is not what it prints: that is looked at once more."""
+    problem = ToolfoldError(f"{EMAIL} is not there.", hint=f"Ask {EMAIL}.")
+    async with guarded(tmp_path, privacy={"mode": mode, "restore": {"people": []}}) as chain:
+        run = await private_run(chain)
+        assert run.privacy is not None
+        assert run.privacy.tokenise(EMAIL) == "EMAIL_1"
+        with pytest.raises(ToolfoldError) as refused:
+            await answered(chain, run, problem, to="EMAIL_1")
+    why = "(people was sent EMAIL_1 as written: the settings do not let it have email values of other servers, see"
+    assert (refused.value.message, refused.value.args) == (f"{seen} is not there.", (f"{seen} is not there.",))
+    assert refused.value.hint == f"Ask {seen}. {why} `privacy.restore`.)"
+    assert refused.value.__cause__ is None
+
+
+async def test_arguments_of_a_prompt_are_texts_whatever_the_value_was(tmp_path: Path) -> None:
+    sent: list[Any] = []
+
+    async def upstream(call: Call) -> ToolResult:
+        sent.append(call.arguments)
+        return ToolResult()
+
+    async with guarded(tmp_path, privacy={"restore": {"people": ["*"]}}) as chain:
+        run = await private_run(chain)
+        result = await answered(chain, run, ToolResult(structured={"ssn": 123456789}, has_structured=True))
+        assert result.structured == {"ssn": "NATIONAL_ID_1"}
+        proceed = chain.for_run(upstream, Record(), ReplyBudget())
+        await proceed(Call("1", "tool", "people", "send", {"to": "NATIONAL_ID_1"}, run))
+        await proceed(Call("2", "prompt", "people", "greet", {"to": "NATIONAL_ID_1"}, run))
+    assert sent == [{"to": 123456789}, {"to": "123456789"}]
+
+
+@pytest.mark.parametrize("problem", [RuntimeError(), asyncio.CancelledError()])
+async def test_what_a_run_that_failed_has_named_is_not_named_again(tmp_path: Path, problem: BaseException) -> None:
+    """Its session may have kept the token in a file."""
+    async with guarded(tmp_path, privacy=True) as chain:
+        run = await private_run(chain, "s")
+
+        async def fail() -> RunResult:
+            await answered(chain, run, ToolResult(structured=[EMAIL], has_structured=True))
+            raise problem
+
+        with pytest.raises(type(problem)):
+            await chain.recorded("", run, fail)
+    async with guarded(tmp_path, privacy=True) as chain:
+        run = await private_run(chain, "s")
+        result = await answered(chain, run, ToolResult(structured=["bob@example.com"], has_structured=True))
+    assert result.structured == ["EMAIL_2"]

@@ -80,6 +80,7 @@ IMPORT = "from servers.github import create_issue\n"
         ("from servers.github import send_newsletter", (1, "unknown_tool", "servers.github has no tool 'send_newsletter'. It has create_issue, list_issues.")),
         ("from servers import github\nx = 1\nawait github.creat_issue()", (3, "unknown_tool", "servers.github has no tool 'creat_issue'. Did you mean create_issue or list_issues?")),
         ("import servers\nawait servers.githb.create_issue()", (2, "unknown_server", "There is no server module servers.githb. Did you mean github or gitlab?")),
+        ("if __name__ == '__main__':\n    from servers.github import creat_issue", (2, "unknown_tool", "servers.github has no tool 'creat_issue'. Did you mean create_issue or list_issues?")),
         ("import servers.github.creat_issue", (1, "unknown_tool", "servers.github has no tool 'creat_issue'. Did you mean create_issue or list_issues?")),
     ],
 )  # fmt: skip
@@ -138,6 +139,7 @@ def test_a_wrong_argument_is_found(call: str, code: str, message: str) -> None:
         "async def f():\n    from servers.github import create_issue\n    return await create_issue(owner='o')",
         "import asyncio\nfrom servers.github import create_issue\nawait asyncio.gather(*[create_issue(owner=o) for o in 'ab'])",
         "from servers.github import create_issue\ntry:\n    await create_issue(owner='o')\nexcept KeyError:\n    pass",
+        "from servers.github import create_issue\nx = [create_issue for create_issue in await create_issue(owner='o')]",
     ],
 )  # fmt: skip
 def test_a_call_is_known_by_every_way_to_import_it(way: str) -> None:
@@ -213,6 +215,10 @@ def test_what_would_fail_only_after_its_calls_were_made_is_found(program: str, m
         ("create_issue(owner='o', title=None)", "Exception", False),
         ("create_issue(owner='o', title=None)", "TypeError", True),
         ("create_issue(owner='o', title=None)", "(OSError, KeyError)", True),
+        ("create_issue(owner='o', title='t', lables=[])", "TypeError", False),
+        ("create_issue(owner='o', title='t', lables=[])", "ToolError", True),
+        ("create_issue(arguments, lables=[])", "ToolError", False),
+        ("create_issue(arguments, lables=[])", "TypeError", True),
     ],
 )
 def test_a_wrong_call_is_the_programs_own_business_where_it_catches_what_that_raises(
@@ -241,6 +247,11 @@ WRONG = "create_issue(owner='o', title=None)"
         (f"try:\n    x = 1\nexcept Exception:\n    await {WRONG}", True),
         (f"try:\n    x = 1\nfinally:\n    await {WRONG}", True),
         ("import asyncio\nawait asyncio.gather(create_issue(owner='o'), return_exceptions=True)", True),
+        (f"try:\n    async def f():\n        await {WRONG}\nexcept Exception:\n    pass\nawait f()", True),
+        (f"try:\n    pass\nexcept Exception:\n    pass\nelse:\n    await {WRONG}", True),
+        (f"class A:\n    async def f(self):\n        await {WRONG}\ntry:\n    await A().f()\nexcept Exception:\n    pass", False),
+        (f"import contextlib\nasync def f():\n    await {WRONG}\nwith contextlib.suppress(Exception):\n    await f()", False),
+        (f"async def f():\n    try:\n        await {WRONG}\n    except* Exception:\n        pass\nawait f()", False),
     ],
 )  # fmt: skip
 def test_a_function_may_be_called_where_its_mistake_is_caught(program: str, refused: bool) -> None:
@@ -310,6 +321,12 @@ FINE = [
     "import servers\nservers.github()\nservers.github.create_issue.later()\nservers.github._load()",
     "servers = ['a', 'b']\nfor server in servers:\n    print(server.upper())",
     "from servers.github import create_issue\nservers = {}\nservers.github()",
+    f"{IMPORT}issue = {{call}}\nissue = await issue\nprint(issue['id'])",
+    f"{IMPORT}issue = {{call}}\nissue = known\nprint(issue['id'])",
+    f"{IMPORT}issue = {{call}}\nprint(issue.cr_frame)",
+    f"{IMPORT}issue = {{call}}\ndef f(issue):\n    print(issue['id'])",
+    f"{IMPORT}x = [(create_issue := print) for y in z]\ncreate_issue()",
+    f"{IMPORT}x = [create_issue for create_issue in create_issue_list() for z in create_issue()]",
     # Another meaning of the name: rebinding, shadowing, a parameter, a loop variable, a class, a capture.
     f"{IMPORT}create_issue = partial(create_issue, owner='o')\nawait create_issue(title='t')",
     f"{IMPORT}def f(create_issue):\n    create_issue(1, 2)",
@@ -372,6 +389,36 @@ def test_findings_come_in_the_order_of_the_lines_and_once() -> None:
 
 def test_a_program_that_is_wrong_everywhere_is_told_only_so_much() -> None:
     assert len(found(IMPORT + "await create_issue(x=1)\n" * 500)) == 20
+
+
+def test_of_many_names_the_first_are_listed_and_the_others_counted() -> None:
+    many = [
+        simple(f"tool{number:02}", "big", **{f"a{n}_" if n < 10 else f"a{n}": TEXT for n in range(14)})
+        for number in range(15)
+    ]
+    servers = [simple("x", f"s{number:02}") for number in range(13)]
+
+    def said(code: str) -> str:
+        names, tools = ApiNames.of([*many, *servers]), {(tool.server, tool.name): tool for tool in (*many, *servers)}
+        [finding] = review(code, names, lambda server, tool: tools.get((server, tool)))
+        return f"{finding.message} {finding.hint}".strip()
+
+    listed = ", ".join(f"tool{number:02}" for number in range(12))
+    assert said("from servers.big import zzz") == f"servers.big has no tool 'zzz'. It has {listed} and 3 more."
+    given = "from servers.big import tool00\nawait tool00("
+    eight = ", ".join(f"'a{number}'" for number in range(8))
+    assert said(f"{given})") == f"tool00: missing required arguments {eight}."
+    some = ", ".join(f"a{number}='x'" for number in range(10))
+    twelve = ", ".join(f"a{number}" for number in range(12))
+    assert said(f"{given}{some}, zzz=1)") == f"tool00 has no argument 'zzz'. It takes {twelve} …."
+    eleven = ", ".join(f"s{number:02}" for number in range(11))
+    assert said("import servers.zzz") == f"There is no server module servers.zzz. There are: big, {eleven} …."
+
+
+def test_a_program_is_read_up_to_a_length() -> None:
+    wrong = "from servers.nope import x\n#"
+    assert len(found(wrong + "x" * (100_000 - len(wrong)))) == 1
+    assert found(wrong + "x" * (100_001 - len(wrong))) == []
 
 
 def test_no_program_takes_long_to_review() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import sys
 from typing import Any
 
 import pytest
@@ -135,6 +136,35 @@ def test_variables_of_a_program_that_returns_stay_for_the_next_one() -> None:
 def test_what_is_no_program_is_a_syntax_error_before_anything_runs(code: str) -> None:
     with pytest.raises(SyntaxError):
         source.compiled(source.parse(code, "program.py")[0], "program.py")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'f"{row["name"]}"',
+        'f"{row.get("name")} and more"',
+        'f"{"name"}"',
+        'f"{", ".join(row)}"',
+        "f'it{'s'}'",
+        'f"{"\\n".join(row)}"',
+        "f\"{'\\n'.join(row)}\"",
+    ],
+)
+def test_an_f_string_of_a_newer_python_runs_or_is_explained(code: str) -> None:
+    program = f"row = {{'name': 1}}\n{code}"
+    if sys.version_info >= (3, 12):
+        run(program)
+        return
+    with pytest.raises(SyntaxError) as problem:
+        run(program)
+    assert "use the other kind of quotes and no backslash" in source.hint(problem.value, program)
+
+
+@pytest.mark.parametrize("code", ['f"{row[}"', 'f"{a b}"', "x = {1: \\ 2", "{1, 2"])
+def test_another_mistake_near_braces_is_not_blamed_on_quotes(code: str) -> None:
+    with pytest.raises(SyntaxError) as problem:
+        run(code)
+    assert "quotes" not in source.hint(problem.value, code)
 
 
 PIECES = [

@@ -34,7 +34,7 @@ _SHOWN_CHARS = 4000
 """Characters of arguments in one question."""
 _REPLIES: tuple[Reply, ...] = ("once", "run", "session", "no")
 _REPLIES_WITHOUT_SESSION: tuple[Reply, ...] = ("once", "run", "no")
-_SAID_NO = "the person who was asked said no"
+SAID_NO = "the person who was asked said no"
 UNANSWERED = ("no person answered", "asking a person failed")
 """How it begins what became of a question that has no answer."""
 
@@ -64,7 +64,7 @@ class Approvals:
             )
         while (replied := self._standing(run, target)) is None:
             asking = self._open.get((run.id, target))
-            if asking is None:
+            if asking is None or asking.is_withdrawn:
                 asking = self._open[run.id, target] = _Asking()
                 asking.task = asyncio.create_task(self._ask(asking, run, target, decision))
             was_shown = asking.is_shown
@@ -73,7 +73,7 @@ class Approvals:
                 break
             # It came after the question was put, so the person has not seen it.
         if replied.reply == "no":
-            hint = "" if replied.by == _SAID_NO else how_to_allow(target)
+            hint = "" if replied.by == SAID_NO else how_to_allow(target)
             raise ApprovalDenied(f"{_name(call)} was not allowed: {replied.by}.", hint=hint)
         call.notes.approved_by = f"{replied.by} ({replied.reply})"
 
@@ -99,7 +99,8 @@ class Approvals:
                 run.answered[target] = replied
             return replied
         finally:
-            del self._open[run.id, target]
+            if self._open.get((run.id, target)) is asking:
+                del self._open[run.id, target]
 
     def _remember(self, caller: str, session: str, target: str, replied: Replied) -> None:
         self._sessions.setdefault((caller, session), {})[target] = replied
@@ -132,7 +133,7 @@ async def _put(run: RunContext, question: Question, timeout: float) -> Replied:
     if replied.reply == "session" and run.session is None:
         return replied._replace(reply="run")
     if replied.reply not in question.replies or replied.reply == "no":
-        return Replied("no", replied.why or _SAID_NO)
+        return Replied("no", replied.why or SAID_NO)
     return replied
 
 
@@ -145,6 +146,10 @@ class _Asking:
     is_shown: bool = False
     task: asyncio.Task[Replied] | None = None
     _waiting: int = 0
+
+    @property
+    def is_withdrawn(self) -> bool:
+        return self.task is not None and self.task.cancelling() > 0
 
     async def answer_for(self, call: Call) -> Replied:
         assert self.task is not None

@@ -55,7 +55,7 @@ class Chain:
         self._privacy = _privacy(settings) if settings.privacy.enabled else None
         tokenise = self._privacy.tokenise if self._privacy is not None else None
         self._audit = _audit(settings, tokenise) if settings.audit.enabled else None
-        self.programs = Programs(settings.review, recorded=self._audit is not None)
+        self.programs = Programs(settings.review, recorded=self._audit is not None, timeout=self._approval_timeout)
 
     def note(self, noted: ToolNoted) -> None:
         """Put what became of a definition into the audit log, where there is one."""

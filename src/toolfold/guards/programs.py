@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from toolfold.config.policy import ReviewSettings
+from toolfold.guards.approval import SAID_NO, put
 from toolfold.guards.context import RunContext
 from toolfold.guards.events import Question, RunError
 from toolfold.review.risk import Risk
@@ -13,8 +14,10 @@ from toolfold.review.risk import Risk
 class Programs:
     """Notes, asks or refuses, by the level of the risk. `recorded` says whether a note would be kept anywhere."""
 
-    def __init__(self, settings: ReviewSettings, *, recorded: bool) -> None:
+    def __init__(self, settings: ReviewSettings, *, recorded: bool, timeout: float) -> None:
+        """A person has `timeout` seconds to answer."""
         self._settings = settings
+        self._timeout = timeout
         reactions = {settings.low, settings.medium, settings.high}
         self.reads = recorded or reactions != {"note"} or settings.imports is not None
         """Whether a program's risk makes a difference to anything here."""
@@ -38,8 +41,12 @@ class Programs:
             if run.asker is None:
                 message = f"Programs of {risk.level} risk need a person's approval, and there is nobody to ask"
                 return _refused("risk", f"{message}: {_reasons(risk)}.", _hint(risk))
-            if await run.ask(Question(f"Run a program of {risk.level} risk? {_reasons(risk)}.")) == "no":
-                return _refused("approval_denied", "A person refused to run this program.")
+            question = Question(f"Run a program of {risk.level} risk? {_reasons(risk)}.")
+            replied = await put(run, question, self._timeout, "decide about the program")
+            if replied.reply == "no":
+                if replied.by == SAID_NO:
+                    return _refused("approval_denied", "A person refused to run this program.")
+                return _refused("approval_denied", f"This program was not allowed: {replied.by}.")
         return None
 
 
