@@ -9,6 +9,8 @@ import os
 import signal
 import sqlite3
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,15 @@ from mcp import Client, MCPError, StdioServerParameters
 from tests.lab import LAB, lab_fold
 from tests.test_cli import toolfold
 from toolfold import Call, Proceed, Question, ToolfoldError, ToolResult
-from toolfold.errors import AuditUnavailable
+from toolfold.config.settings import Settings
+from toolfold.errors import AuditUnavailable, ToolChanged
 from toolfold.guards.audit import shape
-from toolfold.guards.events import Reply
+from toolfold.guards.chain import Chain
+from toolfold.guards.context import Deadline, RunContext
+from toolfold.guards.events import Reply, RunResult
+from toolfold.guards.record import Record
+from toolfold.sandbox.replies import ReplyBudget
+from toolfold.schema.validation import Validators
 from toolfold.telemetry import audit_reader
 from toolfold.telemetry.audit import FILE
 from toolfold.telemetry.audit_reader import AuditReader, Filter
@@ -176,6 +184,76 @@ async def test_a_call_that_cannot_be_recorded_is_not_made(runtime_dir: Path, tmp
     texts = [json.loads(line)["arguments"]["text"] for line in ledger.read_text().splitlines()]
     assert texts == ["before", "after"]
     assert len(history(runtime_dir)[1]) == 2
+
+
+# Without a program
+
+
+@asynccontextmanager
+async def audited(folder: Path, held: tuple[str, ...] = (), **settings: Any) -> AsyncGenerator[Chain]:
+    given = Settings.model_validate({"data_dir": folder, "audit": True, **settings})
+    chain = Chain(given, [], Validators(), lambda server, tool: tool in held)
+    try:
+        yield chain
+    finally:
+        await chain.close()
+
+
+async def finished() -> RunResult:
+    return RunResult(success=True)
+
+
+async def test_a_run_whose_end_cannot_be_recorded_has_its_result_and_the_next_is_refused(tmp_path: Path) -> None:
+    async with audited(tmp_path) as chain:
+        await chain.recorded("1", RunContext("ada", None, Deadline(9)), finished)
+        other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+        other.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON records WHEN CAST(NEW.body AS TEXT) LIKE '%\"run_end\"%'"
+            " BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
+        )
+        assert (await chain.recorded("2", RunContext("ada", None, Deadline(9)), finished)).success
+        with pytest.raises(AuditUnavailable):
+            await chain.recorded("3", RunContext("ada", None, Deadline(9)), finished)
+        other.execute("DROP TRIGGER full")
+        other.close()
+    runs, _ = history(tmp_path)
+    assert [(run.code, run.ok) for run in runs] == [("1", True), ("2", True)], "the end was kept until it could be"
+
+
+async def test_long_texts_are_cut_and_the_hash_is_of_the_whole_program(tmp_path: Path) -> None:
+    code = "x" * 65_537
+    async with audited(tmp_path, sandbox={"memory": "1GB", "cpu": 50, "tool_calls": 7}) as chain:
+        run = RunContext("ada", "@connection", Deadline(25))
+
+        async def fail(call: Call) -> ToolResult:
+            raise ToolfoldError("e" * 501)
+
+        async def work() -> RunResult:
+            await chain.for_run(fail, Record(), ReplyBudget())(Call("1", "tool", "lab", "t" * 501, {}, run))
+            return RunResult(success=True)
+
+        with pytest.raises(ToolfoldError):
+            await chain.recorded(code, run, work)
+    [started], [call] = history(tmp_path)
+    assert started.code == code[:-1]
+    assert started.code_sha256 == hashlib.sha256(code.encode()).hexdigest()
+    assert started.limits == {"timeout": 25, "memory": 10**9, "cpu": 50, "tool_calls": 7}
+    assert (started.ok, started.error, started.calls, started.tokens) == (False, f"toolfold: {'e' * 490}", 0, 0)
+    assert (call.target, call.error) == (f"lab.{'t' * 496}", f"toolfold: {'e' * 490}")
+    assert (started.session, call.session) == (None, None), "the name of a connection's own session is ours"
+
+
+async def test_a_call_of_a_changed_tool_is_in_the_log_with_the_reason(tmp_path: Path) -> None:
+    async def upstream(call: Call) -> ToolResult:
+        raise AssertionError("called")
+
+    async with audited(tmp_path, held=("add",)) as chain:
+        call = Call("1", "tool", "lab", "add", {"a": 1}, RunContext("ada", None, Deadline(9)))
+        with pytest.raises(ToolChanged):
+            await chain.for_run(upstream, Record(), ReplyBudget())(call)
+    _, [logged] = history(tmp_path)
+    assert (logged.ok, logged.decision, logged.rule) == (False, "deny", "the tool has changed")
+    assert logged.error.startswith("tool_changed: lab.add has changed")
 
 
 def gateway_parameters(folder: Path, ledger: Path) -> StdioServerParameters:

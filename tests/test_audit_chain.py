@@ -11,7 +11,9 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.upstream_lab import eventually
 from toolfold.config.audit import AuditSettings
 from toolfold.config.retention import RetentionSettings
 from toolfold.errors import AuditUnavailable
@@ -422,3 +425,35 @@ def test_patterns_that_were_asked_for_are_not_kept() -> None:
         False,
     ]
     assert kept().currsize == before
+
+
+class TestClosing:
+    def test_it_waits_for_a_thread_that_is_being_started(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        begun, go_on = threading.Event(), threading.Event()
+        start = threading.Thread.start
+
+        def slow(thread: threading.Thread) -> None:
+            if thread.name == "audit":
+                begun.set()
+                assert go_on.wait(60)
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", slow)
+        log = AuditLog(tmp_path, AuditSettings(enabled=True), RetentionSettings())
+        with ThreadPoolExecutor(2) as threads:
+            adding = threads.submit(log.add, noted(0))
+            assert begun.wait(60)
+            closing = threads.submit(log.close)
+            assert not wait([closing], 0.1).done
+            go_on.set()
+            adding.result(60)
+            closing.result(60)
+        assert proof(tmp_path).records == 1
+
+    async def test_a_record_that_comes_later_is_stored_by_a_thread_that_ends(self, tmp_path: Path) -> None:
+        async with opened(tmp_path) as log:
+            log.add(noted(0))
+        log.add(noted(1))
+        await log.append(noted(2))
+        assert proof(tmp_path).records == 3
+        await eventually(lambda: not any(thread.name == "audit" for thread in threading.enumerate()))

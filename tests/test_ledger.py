@@ -130,7 +130,10 @@ async def test_a_tokenizer_that_fails_loses_no_counts(tmp_path: Path, caplog: py
     assert "RuntimeError: no vocabulary" in caplog.text
 
 
-async def test_a_gateway_that_has_counted_before_counts_the_rest_when_it_ends(tmp_path: Path) -> None:
+async def test_a_gateway_that_has_counted_before_counts_the_rest_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolfold.telemetry.ledger._CLOSING_TIMEOUT", 60)  # a busy machine counts slowly
     async with Toolfold.open({"servers": {}}, data_dir=tmp_path) as fold:
         await fold.search("one")
         await counted(fold.ledger)

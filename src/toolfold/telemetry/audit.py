@@ -57,6 +57,9 @@ class AuditLog:
         self._writer = _Writer(self.path, settings, retention)
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+        """Held while the thread is started or given up: the timer may fire while another thread closes this."""
 
     async def append(self, record: Record) -> None:
         """Return when `record`, and every one added before it, is stored. Raises `AuditUnavailable`: it is not."""
@@ -84,22 +87,38 @@ class AuditLog:
         await written
 
     def _wake(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._writer.run, name="audit", daemon=True)
-            self._thread.start()
-        self._writer.wake.put(True)
+        with self._lock:
+            self._stop_timer()
+            if self._is_closed:
+                # What comes this late is stored as well, by a thread that ends then.
+                self._start_thread()
+                self._writer.wake.put(False)
+                return
+            self._thread = self._thread or self._start_thread()
+            self._writer.wake.put(True)
 
     def close(self) -> None:
         """Store what was added, and end. Bounded."""
-        if self._writer.pending and self._thread is None:
-            self._wake()
-        if self._thread is not None:
-            self._writer.wake.put(False)
-            self._thread.join(_CLOSING_TIMEOUT)
-            self._thread = None
+        with self._lock:
+            self._is_closed = True
+            self._stop_timer()
+            thread, self._thread = self._thread, None
+            if thread is None and self._writer.pending:
+                thread = self._start_thread()
+            if thread is not None:
+                self._writer.wake.put(False)
+        if thread is not None:
+            thread.join(_CLOSING_TIMEOUT)
+
+    def _start_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self._writer.run, name="audit", daemon=True)
+        thread.start()
+        return thread
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class _Writer:
@@ -120,8 +139,13 @@ class _Writer:
         self._told = Head(0, GENESIS)
         self._tell_at = time.monotonic() + settings.head_interval
         self._retain_at = 0.0
+        self._one_at_a_time = threading.Lock()
 
     def run(self) -> None:
+        with self._one_at_a_time:
+            self._run()
+
+    def _run(self) -> None:
         going_on = True
         while going_on:
             going_on = self.wake.get()
@@ -316,6 +340,6 @@ def _settle(futures: list[asyncio.Future[None]], error: Exception | None) -> Non
             future.set_exception(
                 AuditUnavailable(
                     f"The audit log cannot be written ({error}), so nothing is done unrecorded.",
-                    hint="Whoever runs Toolfold must make room in its data folder, or set `audit = false`.",
+                    hint="There must be space in Toolfold's data folder; otherwise only `audit = false` helps.",
                 )
             )
