@@ -261,7 +261,7 @@ class TestErrors:
     )
     async def test_a_framework_can_tell_them_apart(self, lab: Toolfold, code: str, wanted: str) -> None:
         await lab.warm_up()
-        result = await lab.run(code, timeout=3)
+        result = await lab.run(code, timeout=6)
         assert result.error is not None
         assert result.error.code == wanted
         assert result.error.message
@@ -376,7 +376,7 @@ class TestSessions:
     async def test_a_limit_tells_what_is_gone_at_once(self, runtime_dir: Path) -> None:
         async with lab_fold(runtime_dir) as fold:
             await fold.run("rows = [1]", session="s")
-            ended = await fold.run("while True: pass", session="s", timeout=0.5)
+            ended = await fold.run("while True: pass", session="s", timeout=2)
             told = await fold.run("print(1)", session="s")
             after = await fold.run("print(1)", session="s")
         assert "its variables (rows) are gone" in str(ended.error)

@@ -212,13 +212,42 @@ async def test_a_start_that_fails_leaves_no_home_and_is_told_to_one_waiter(lab: 
         assert await _works(await pool.take()), "it recovers"
 
 
-async def test_pauses_between_failed_starts_grow(lab: Lab) -> None:
+@pytest.mark.parametrize("cores", [2, 8])
+async def test_pauses_between_failed_starts_grow(lab: Lab, monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
     lab.backend.problem = SandboxUnavailable("bubblewrap could not be started.")
     lab.backend.gate.set()
-    async with lab.pool(size=1):
+    async with lab.pool(size=2):
         await eventually(lambda: len(lab.backend.times) == 6)
-    times = lab.backend.times
-    for number, (before, after) in enumerate(pairwise(times), 1):
+    # The first two may be under way together.
+    for number, (before, after) in enumerate(pairwise(lab.backend.times[1:]), 1):
+        assert after - before >= 0.03 * 2**number - 0.001
+
+
+class FailsLater(Gated):
+    """Its sandboxes start fast, and only the first of them at all."""
+
+    warm = 2
+
+    async def start(self, home: SessionHome, api: Path) -> Cell:
+        cell = await super().start(home, api)
+        self.problem = SandboxUnavailable("bubblewrap could not be started.")
+        return cell
+
+
+async def test_pauses_between_failed_starts_grow_also_after_a_run_that_had_to_wait(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = FailsLater(lab.backend._backend)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(lab, "backend", backend)
+    async with lab.pool(size=2) as pool:
+        waiting = asyncio.create_task(pool.take())
+        await eventually(lambda: pool.waiting)
+        backend.gate.set()
+        await waiting
+        await eventually(lambda: len(backend.times) == 8)
+    # The first two may be under way together.
+    for number, (before, after) in enumerate(pairwise(backend.times[2:]), 1):
         assert after - before >= 0.03 * 2**number - 0.001
 
 
@@ -262,6 +291,20 @@ async def test_leaving_waits_for_what_is_starting_and_tells_those_who_wait(lab: 
         assert await asyncio.wait_for(cell.wait(), 0.5)
         assert pool.statistics.owned == 0
         assert not lab.backend.kept
+
+
+async def test_leaving_ends_what_is_starting_in_a_home(lab: Lab) -> None:
+    async with lab.pool() as pool:
+        starting = asyncio.create_task(pool.start_in(lab.homes.new()))
+        await eventually(lambda: lab.backend.homes)
+        assert not pool.is_idle
+        leaving = asyncio.create_task(pool.__aexit__(None, None, None))
+        await asyncio.sleep(0.1)
+        assert not leaving.done()
+        lab.backend.gate.set()
+        await leaving
+        assert not (await starting).alive
+        assert pool.statistics.owned == 0
 
 
 async def test_leaving_ends_what_somebody_still_uses(lab: Lab) -> None:
@@ -320,6 +363,18 @@ class TestPoolsOfCallers:
             for task in waiting:
                 task.cancel()
             lab.backend.gate.set()
+
+    async def test_a_new_caller_does_not_wait_until_an_idle_pool_is_closed(self, lab: Lab) -> None:
+        async with Pools(lambda owner: lab.pool(size=1)) as pools:
+            for number in range(16):
+                await pools.of(str(number))
+            # Each of them is starting a sandbox, which closing waits for.
+            await eventually(lambda: len(lab.backend.homes) == 16)
+            await asyncio.wait_for(pools.of("one more"), 5)
+            lab.backend.gate.set()
+            await eventually(lambda: pools.statistics.started == 17)
+        assert pools.statistics.owned == 0
+        assert not lab.backend.kept
 
     async def test_two_who_ask_at_once_get_the_same(self, lab: Lab) -> None:
         async with Pools(lambda owner: lab.pool()) as pools:

@@ -17,7 +17,10 @@ from tests.upstream_lab import eventually
 from toolfold import Call, Output, Proceed, Toolfold, ToolResult
 from toolfold.config.settings import Settings
 from toolfold.definitions import TextPart
+from toolfold.errors import SandboxUnavailable
 from toolfold.guards.events import RunResult
+from toolfold.sandbox.pool import Pool
+from toolfold.sandbox.pools import Pools
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.session.homes import SessionHomes, SessionState, state_of
 from toolfold.session.sessions import Sessions
@@ -75,6 +78,37 @@ def _in_use(fold: Toolfold) -> int:
     return statistics.owned - statistics.warm
 
 
+class SlowStarts:
+    """Sandboxes of one caller start when they may, or fail then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, caller: str, problem: Exception | None = None) -> None:
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+        pool_of = Pools.of
+
+        async def of(pools: Pools, owner: str) -> Pool:
+            if owner == caller:
+                self.reached.set()
+                await self.opened.wait()
+                if problem is not None:
+                    raise problem
+            return await pool_of(pools, owner)
+
+        monkeypatch.setattr(Pools, "of", of)
+
+
+def _behind_the_next(fold: Toolfold) -> int:
+    """Sessions that wait for a place, without the one that gets the next."""
+    started = fold._ready  # pyright: ignore[reportPrivateUsage]
+    assert started is not None
+    return started.sessions._admission.waiting  # pyright: ignore[reportPrivateUsage]
+
+
+async def _until_queued(fold: Toolfold, count: int) -> None:
+    async with asyncio.timeout(30):
+        while (await fold.statistics()).queued != count:
+            await asyncio.sleep(0.01)
+
+
 async def _run(fold: Toolfold, code: str, **more: Any) -> RunResult:
     result = await fold.run(code, **more)
     assert result.success, result.error
@@ -107,6 +141,52 @@ class TestSessions:
             assert (await busy).value == 1
             assert (await other).value == 2
             assert "x) are gone" in (await fold.run("1", session="busy")).notice
+
+    async def test_one_caller_s_flood_of_sessions_does_not_starve_another(self, runtime_dir: Path) -> None:
+        door = Door()
+        async with _fold(runtime_dir, door, session_limit=1) as fold:
+
+            def run(caller: str, name: str) -> asyncio.Task[RunResult]:
+                return asyncio.create_task(fold.run(KNOCK.format(name=name), session=name, caller=caller))
+
+            flood = [run("flood", "0")]
+            await door.knocked("0")
+            flood += [run("flood", str(n)) for n in range(1, 4)]
+            await eventually(lambda: _behind_the_next(fold) == 2)
+            other = run("other", "other")
+            await eventually(lambda: _behind_the_next(fold) == 3)
+            for name in ("0", "1", "other", "2", "3"):
+                await door.knocked(name)
+                assert _in_use(fold) == 1
+                door.open(name)
+            assert all(done.success for done in await asyncio.gather(*flood, other))
+
+    async def test_a_slow_start_holds_up_no_other_session(
+        self, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with _fold(runtime_dir, session_limit=2) as fold:
+            gate = SlowStarts(monkeypatch, "slow")
+            slow = asyncio.create_task(fold.run("1", session="one", caller="slow"))
+            await gate.reached.wait()
+            assert (await _run(fold, "2", session="two")).value == 2
+            assert not slow.done()
+            gate.opened.set()
+            assert (await slow).value == 1
+
+    async def test_a_session_that_is_being_started_counts_until_its_start_has_failed(
+        self, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with _fold(runtime_dir, session_limit=1) as fold:
+            gate = SlowStarts(monkeypatch, "slow", SandboxUnavailable("It could not be started."))
+            slow = asyncio.create_task(fold.run("1", session="one", caller="slow"))
+            await gate.reached.wait()
+            other = asyncio.create_task(fold.run("2", session="two"))
+            await asyncio.sleep(0.1)
+            assert not other.done()
+            gate.opened.set()
+            with pytest.raises(SandboxUnavailable):
+                await slow
+            assert (await other).value == 2
 
     async def test_a_busy_session_is_not_idle_however_long_it_takes(self, runtime_dir: Path) -> None:
         door = Door()
@@ -178,11 +258,28 @@ class TestFreshRuns:
             assert not door.knocks("2")
             refused = await fold.run("3")
             assert refused.error is not None
-            assert refused.error.message == "2 runs are under way and 1 wait already; nothing was run."
+            assert refused.error.message == "2 runs are under way and 1 of yours wait already; nothing was run."
             for name in "012":
                 door.open(name)
             assert [(await run).value for run in runs] == [0, 1, 2]
             assert (await fold.run("4")).value == 4, "places are given back"
+
+    async def test_one_caller_s_flood_neither_refuses_nor_starves_another(self, runtime_dir: Path) -> None:
+        door = Door()
+        async with _fold(runtime_dir, door, run_limit=1, run_queue=2) as fold:
+            flood = [asyncio.create_task(fold.run(KNOCK.format(name=str(n)), caller="flood")) for n in range(3)]
+            await door.knocked("0")
+            other = [asyncio.create_task(fold.run(KNOCK.format(name=f"other {n}"), caller="other")) for n in range(2)]
+            await _until_queued(fold, 4)
+            refused = await fold.run("1", caller="flood")
+            assert refused.error is not None
+            assert refused.error.message == "1 runs are under way and 2 of yours wait already; nothing was run."
+            for name in ("0", "other 0", "1", "other 1", "2"):
+                await door.knocked(name)
+                assert _in_use(fold) == 1
+                door.open(name)
+            assert all(done.success for done in await asyncio.gather(*flood, *other))
+            await _until_queued(fold, 0)
 
     async def test_nothing_is_left_of_them(self, runtime_dir: Path) -> None:
         async with _fold(runtime_dir) as fold:
@@ -289,13 +386,35 @@ class TestHomes:
         homes = SessionHomes(tmp_path)
         home = homes.new()
         assert state_of(home) is None
-        homes.remember(home, SessionState("ada", "s", ["x"]))
-        homes.remember(home, SessionState("ada", "s", ["y"]))
+        assert homes.remember(home, SessionState("ada", "s", ["x"]))
+        assert homes.remember(home, SessionState("ada", "s", ["y"]))
         assert state_of(home) == SessionState("ada", "s", ["y"])
         assert sorted(path.name for path in home.path.iterdir()) == ["session.json", "skills", "workspace"]
         (home.path / "session.json").write_text("{")
         assert state_of(home) is None
-        homes.remember(SessionHome(tmp_path / "gone"), SessionState("ada", "s"))
+        assert not homes.remember(SessionHome(tmp_path / "gone"), SessionState("ada", "s"))
+        homes.close()
+
+    def test_a_full_disk_leaves_no_half_made_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        homes = SessionHomes(tmp_path)
+        make_folder, write = Path.mkdir, Path.write_bytes
+
+        def full(path: Path, *given: Any, **more: Any) -> Any:
+            if path.name == "skills" or path.name.startswith("session.json"):
+                raise OSError(28, "No space left on device")
+            return make_folder(path, *given, **more)
+
+        monkeypatch.setattr(Path, "mkdir", full)
+        with pytest.raises(OSError, match="No space left"):
+            homes.new()
+        assert _homes(tmp_path) == 0
+        monkeypatch.setattr(Path, "mkdir", make_folder)
+        monkeypatch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="No space left"):
+            homes.for_output("ada", "run-00000000")
+        assert _homes(tmp_path) == 0
+        monkeypatch.setattr(Path, "write_bytes", write)
+        assert homes.new().skills.is_dir()
         homes.close()
 
 

@@ -78,7 +78,7 @@ async def test_a_cancelled_run_does_not_swallow_what_it_was_to_be_told(fold: Too
 )
 async def test_a_limit_or_a_crash(fold: Toolfold, code: str, reason: str) -> None:
     await fold.run("from toolfold import keep\nrows = 1\nkeep('cursor', 1)", session=code)
-    ended = await fold.run(code, session=code, timeout=1)
+    ended = await fold.run(code, session=code, timeout=3)
     assert not ended.success
     if reason:
         rest = "its variables (rows) are gone, files in workspace/ are kept, and so are kept values (cursor)."
@@ -111,6 +111,34 @@ async def test_what_an_earlier_process_left(fold: Toolfold) -> None:
     assert await told_once(fold, "empty") == "", "there was nothing to lose"
     ask_for_reset(left_by_another(fold, "reset before", SessionState("local", "reset before", ["rows"])))
     assert "(it was reset): its variables (rows) are gone" in await told_once(fold, "reset before")
+
+
+async def test_a_first_run_that_was_killed_is_told_to_one_process_only(runtime_dir: Path) -> None:
+    notices: list[str] = []
+    for _ in range(2):
+        async with lab_fold(runtime_dir) as fold:
+            if not notices:
+                left_by_another(fold, "s", SessionState("local", "s", is_running=True))
+            notices.append((await fold.run("print(1)", session="s")).notice)
+    assert ["its variables are gone" in notice for notice in notices] == [True, False]
+
+
+async def test_what_could_not_be_noted_on_a_full_disk_is_told_all_the_same(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with lab_fold(runtime_dir) as fold:
+        await fold.run("x = 1", session="noted later")
+        with monkeypatch.context() as disk:
+            disk.setattr(SessionHomes, "_note", full)
+            await fold.run("y = 2", session="noted later")
+            await fold.run("z = 3", session="never noted")
+        assert (await fold.run("x + y", session="noted later")).value == 3
+    async with lab_fold(runtime_dir) as fold:
+        assert "its variables (x, y) are gone" in await told_once(fold, "noted later")
+        assert "its variables are gone" in await told_once(fold, "never noted")
 
 
 async def test_a_session_that_another_process_resets_or_ends(fold: Toolfold) -> None:
@@ -175,6 +203,13 @@ async def test_a_new_connection_a_clients_timeout_and_a_killed_gateway(runtime_d
         )
         assert await _text(client, "print(1)") == "1"
         assert "Toolfold was restarted): its variables (y) are gone" in await _text(client, "1", session="killed")
+        await _text(client, "open('workspace/only.txt', 'w').close()")
+    async with _client(runtime_dir) as client:
+        told = await _text(client, "print(1)")
+        assert told == (
+            "This is a new connection: files of the last one are gone. Give a `session` name to keep them.\n1"
+        )
+        assert await _text(client, "print(1)") == "1"
 
 
 async def test_a_gateway_that_is_killed_in_the_first_run(runtime_dir: Path) -> None:

@@ -101,14 +101,14 @@ print((await echo(value=v))['value'] == v)
 
 class TestLanguage:
     async def test_gathered_calls_really_run_at_once(self, fold: Toolfold) -> None:
-        # Ten calls of 0.3 s within a 2 s limit: one after the other they would need 3 s.
+        # Twenty calls of 1 s within 15 s: one after the other they would need 20 s.
         code = """
 import asyncio
 from servers.lab import sleep
-print(len(await asyncio.gather(*[sleep(seconds=0.3) for _ in range(10)])))
+print(len(await asyncio.gather(*[sleep(seconds=1) for _ in range(20)])))
 """
-        result = await fold.run(code, timeout=2)
-        assert result.output == "10\n", result.error
+        result = await fold.run(code, timeout=15)
+        assert result.output == "20\n", result.error
 
     async def test_the_last_expression_is_shown_and_returned(self, fold: Toolfold) -> None:
         result = await fold.run("x = [1, 2]\nx + [3]")
@@ -234,6 +234,15 @@ class TestSessions:
     async def test_variables_and_files_stay_in_a_session(self, fold: Toolfold) -> None:
         await printed(fold, "x = 41\nopen('workspace/a.txt', 'w').write('kept')", session="one")
         assert await printed(fold, "print(x + 1, open('workspace/a.txt').read())", session="one") == "42 kept\n"
+
+    @pytest.mark.parametrize(
+        "silence",
+        ["sys.stdout = io.StringIO()\n1 / 0", "sys.stdout = sys.stderr = None", "sys.stdout.close()"],
+    )
+    async def test_a_run_that_silences_its_output_silences_no_later_one(self, fold: Toolfold, silence: str) -> None:
+        await fold.run(f"import io, sys\nprint('before')\nx = 1\n{silence}", session="silenced")
+        later = await fold.run("import sys\nprint(x)\nprint(2, file=sys.stderr)", session="silenced")
+        assert (later.output, later.notice) == ("1\n2\n", ""), later.text
 
     async def test_a_run_without_a_session_is_fresh(self, fold: Toolfold) -> None:
         await printed(fold, "leak = 1\nopen('workspace/a.txt', 'w').write('x')")

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable, ToolfoldError
@@ -86,6 +86,8 @@ class Pool:
         self._warm: deque[Sandbox] = deque()
         self._line: deque[asyncio.Future[Sandbox]] = deque()
         self._starting: set[asyncio.Task[None]] = set()
+        self._resuming: set[asyncio.Task[Sandbox]] = set()
+        """Starts in homes that exist already."""
         self._closing: set[asyncio.Task[None]] = set()
         self._refill: asyncio.TimerHandle | None = None
         self._owned: set[Sandbox] = set()
@@ -114,14 +116,14 @@ class Pool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 # What was starting ends as soon as it has started, and what somebody still uses ends now.
-                while pending := self._starting | self._closing | {self.discard(each) for each in self._unended()}:
+                while pending := self._under_way():
                     await asyncio.wait(pending)
         self._removals.shutdown(wait=False, cancel_futures=True)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing but waiting sandboxes is there."""
-        return not self._line and len(self._owned) == len(self._warm)
+        return not self._line and not self._resuming and len(self._owned) == len(self._warm)
 
     @property
     def waiting(self) -> int:
@@ -174,6 +176,8 @@ class Pool:
         if not self._open:
             raise shutting_down()
         starting = asyncio.create_task(self._start(home, empty=False))
+        self._resuming.add(starting)
+        starting.add_done_callback(self._resuming.discard)
         try:
             return await asyncio.shield(starting)
         except OSError as error:
@@ -200,8 +204,10 @@ class Pool:
         task.add_done_callback(self._closing.discard)
         return task
 
-    def _unended(self) -> list[Sandbox]:
-        return [sandbox for sandbox in self._owned if sandbox not in self._warm]
+    def _under_way(self) -> set[asyncio.Task[Any]]:
+        """What leaving waits for: starts, and the end of every sandbox."""
+        ending = {self.discard(sandbox) for sandbox in list(self._owned)}
+        return self._starting | self._resuming | self._closing | ending
 
     async def _end(self, sandbox: Sandbox, *, keep_home: bool) -> None:
         if self._open:
@@ -227,7 +233,7 @@ class Pool:
             self._start_one()
             self._tend()
         elif self._missing() > 0:
-            if self._behind and self._starts_fast and not self._starting:
+            if self._behind and self._starts_fast and not self._starting and not self._failures:
                 # Runs come one after the other, faster than sandboxes: the next is made while this one runs.
                 self._start_one()
                 self._count()
@@ -249,13 +255,13 @@ class Pool:
     def _fill(self) -> None:
         """Start one for later. Never as many at once as there are cores: programs run meanwhile."""
         self._refill = None
-        if self._open and self._missing() > 0 and len(self._starting) < max(1, self._at_once // 2):
+        if self._may_start_for_later():
             self._start_one()
-        self._tend_later()
-
-    def _tend_later(self) -> None:
-        if self._open and self._missing() > 0 and len(self._starting) < max(1, self._at_once // 2):
+        if self._may_start_for_later() and not self._failures:
             self._later(_GRACE)
+
+    def _may_start_for_later(self) -> bool:
+        return self._open and self._missing() > 0 and len(self._starting) < max(1, self._at_once // 2)
 
     def _start_one(self) -> None:
         task = asyncio.create_task(self._start_new())
@@ -273,6 +279,7 @@ class Pool:
             sandbox = await self._start(home, empty=True)
         except (ToolfoldError, OSError) as error:
             self._failures += 1
+            self._later(None)  # the pause is a longer one now
             self.statistics.failed += 1
             if home is not None:
                 await self._remove(home)

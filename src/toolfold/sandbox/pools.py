@@ -21,6 +21,7 @@ class Pools:
         self._pools: OrderedDict[str, Pool] = OrderedDict()
         self._lock = asyncio.Lock()
         self._open = True
+        self._closing: dict[Pool, asyncio.Task[None]] = {}
         self._closed = PoolStatistics()
         """The sums of pools that were closed."""
 
@@ -31,12 +32,12 @@ class Pools:
         self._open = False
         async with self._lock:
             pools, self._pools = self._pools, OrderedDict()
-        await asyncio.gather(*(pool.__aexit__(*exc) for pool in pools.values()))
+        await asyncio.gather(*(pool.__aexit__(*exc) for pool in pools.values()), *self._closing.values())
 
     @property
     def statistics(self) -> PoolStatistics:
         """Those of all pools together, and of those that were closed."""
-        return sum((pool.statistics for pool in self._pools.values()), self._closed)
+        return sum((pool.statistics for pool in (*self._pools.values(), *self._closing)), self._closed)
 
     async def use(self) -> Use:
         """What all sandboxes use now. Its processor time is that of those that have ended as well."""
@@ -57,15 +58,22 @@ class Pools:
             if not self._open:
                 raise shutting_down()
             if owner not in self._pools:
-                await self._make_space()
+                self._make_space()
                 self._pools[owner] = await self._make(owner).__aenter__()
             return self._pools[owner]
 
-    async def _make_space(self) -> None:
+    def _make_space(self) -> None:
+        """The new caller does not wait until another's sandboxes have ended and their files are gone."""
         while len(self._pools) >= _MOST_POOLS:
             idle = next((owner for owner, pool in self._pools.items() if pool.is_idle), None)
             if idle is None:
                 return
             pool = self._pools.pop(idle)
+            self._closing[pool] = asyncio.create_task(self._close(pool))
+
+    async def _close(self, pool: Pool) -> None:
+        try:
             await pool.__aexit__(None, None, None)
+        finally:
+            del self._closing[pool]
             self._closed += pool.statistics

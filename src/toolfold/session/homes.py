@@ -53,6 +53,8 @@ class SessionState(msgspec.Struct, frozen=True):
     variables: list[str] = []
     is_running: bool = False
     """Whether its first run has begun and not ended: what that left is not known."""
+    has_files: bool = False
+    """Of a session without a name, whose files end with its connection: whether there are any."""
 
     @property
     def is_nameless(self) -> bool:
@@ -74,7 +76,13 @@ class SessionHomes:
         self._held: dict[Path, int] = {}
 
     def new(self) -> SessionHome:
-        return _furnish(self._own / uuid.uuid4().hex[:12])
+        path = self._own / uuid.uuid4().hex[:12]
+        try:
+            return _furnish(path)
+        except OSError:
+            # Where there is no space, half a home would take up what becomes free.
+            remove_tree(path)
+            raise
 
     def named(self, caller: str, session: str) -> SessionHome | None:
         """The home of a session that exists already, held until `release`."""
@@ -97,9 +105,13 @@ class SessionHomes:
     def for_output(self, caller: str, session: str) -> SessionHome:
         """A new home that keeps the output of a run without a session, held until `release`."""
         home = self.new()
-        # Its name says that it expires, so there is none without the note.
-        self._note(home, SessionState(caller, session))
-        return self._settle(home, caller, session)
+        try:
+            # Its name says that it expires, so there is none without the note.
+            self._note(home, SessionState(caller, session))
+            return self._settle(home, caller, session)
+        except OSError:
+            remove_tree(home.path)
+            raise
 
     def release(self, home: SessionHome) -> None:
         """The session is not in use any more; its last use was now."""
@@ -114,10 +126,13 @@ class SessionHomes:
         self.release(home)
         remove_tree(home.path)
 
-    def remember(self, home: SessionHome, state: SessionState) -> None:
-        """Keep what the next process should know. A disk that is full costs the note, not the run."""
-        with contextlib.suppress(OSError):
+    def remember(self, home: SessionHome, state: SessionState) -> bool:
+        """Keep what the next process should know; whether it was. A disk that is full costs the note, not the run."""
+        try:
             self._note(home, state)
+        except OSError:
+            return False
+        return True
 
     def is_current(self, home: SessionHome) -> bool:
         """Whether a held home is still its session's: somebody may have ended the session meanwhile."""
@@ -132,13 +147,16 @@ class SessionHomes:
 
     # What a session without a name leaves, which has no folder of its own that would outlive this process
 
-    def remember_connection(self, state: SessionState) -> None:
-        with contextlib.suppress(OSError):
+    def remember_connection(self, state: SessionState) -> bool:
+        path = self._connections / self._path(state.caller, state.name).name
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
             self._connections.mkdir(exist_ok=True)
-            path = self._connections / self._path(state.caller, state.name).name
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
             temporary.write_bytes(msgspec.json.encode(state))
             temporary.replace(path)
+        except OSError:
+            return False
+        return True
 
     def recall_connection(self, caller: str, session: str) -> SessionState | None:
         """What the last connection of the same client left. It is told once."""
@@ -325,6 +343,14 @@ def state_of(home: SessionHome) -> SessionState | None:
         return msgspec.json.decode((home.path / _STATE).read_bytes(), type=SessionState)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def has_files(home: SessionHome) -> bool:
+    try:
+        with os.scandir(home.workspace) as entries:
+            return any(True for _ in entries)
+    except OSError:
+        return False
 
 
 def _furnish(path: Path) -> SessionHome:

@@ -36,8 +36,8 @@ class Loss:
 
     @classmethod
     def of_connection(cls, variables: list[str]) -> Loss:
-        names = f" ({_listed(variables)})" if variables else ""
-        text = f"This is a new connection: variables{names} and files of the last one are gone."
+        what = f"variables ({_listed(variables)}) and files" if variables else "files"
+        text = f"This is a new connection: {what} of the last one are gone."
         return cls(f"{text} Give a `session` name to keep them.")
 
     def text(self, kept: KeptValues) -> str:

@@ -30,19 +30,18 @@ from toolfold.sandbox.pools import Pools
 from toolfold.sandbox.protocol import SessionHome
 from toolfold.sandbox.sandbox import Sandbox
 from toolfold.session.bridge import Bridge
-from toolfold.session.homes import SessionHomes, SessionState, state_of, take_reset
+from toolfold.session.homes import SessionHomes, SessionState, has_files, state_of, take_reset
 from toolfold.session.images import Images
 from toolfold.session.kept import KeptValues
 from toolfold.session.notices import Earlier, Loss, cut_off, missing_name
 from toolfold.session.output import OutputRecorder
+from toolfold.session.places import Places
 from toolfold.session.results import images_refused, program_error, renamed, with_text
 from toolfold.session.transcript import NOT_KEPT, append, entry_of
 
 MakeBridge = Callable[[RunContext, OutputRecorder, Images, KeptValues | None], Bridge]
-_Key = tuple[str, str]
-"""Caller and name."""
-_REMEMBERED = 1000
-"""Sessions without a sandbox that are kept in mind."""
+_Key = tuple[str, str]  # caller and name
+_REMEMBERED = 1000  # sessions without a sandbox that are kept in mind
 
 
 @dataclass
@@ -56,12 +55,14 @@ class _Session:
     """Where its sandbox is from."""
     home: SessionHome | None = None
     variables: list[str] = field(default_factory=list[str])
-    noted: list[str] | None = None
-    """The variables that its folder on disk tells of; None before its first run has ended."""
+    noted: SessionState | None = None
+    """What is on disk about what it left; None before its first run has ended, or where that could not be written."""
     lost: Loss | None = None
     """What the next run must be told, once."""
     earlier: Earlier = field(default_factory=Earlier)
     used: float = 0.0
+    has_place: bool = False
+    """Whether it is one of those that may live at once: it has a sandbox, or one is being started."""
     runs: int = 0
     """Runs that use it or stand in line for it."""
 
@@ -82,11 +83,9 @@ class Sessions:
         self._homes = homes
         self._make_bridge = make_bridge
         self._sessions: dict[_Key, _Session] = {}
-        self._admission = asyncio.Lock()
+        self._admission = Places(1)
         self._run_ended = asyncio.Event()
-        self._fresh_slots = asyncio.Semaphore(settings.run_limit)
-        self.queued = 0
-        """Runs without a session that wait for others to end."""
+        self._fresh = Places(settings.run_limit)
         self._numbers = itertools.count(1)
         self._run_tag = secrets.token_hex(3)
         self._janitor: asyncio.Task[None] | None = None
@@ -183,24 +182,25 @@ class Sessions:
 
     @contextlib.asynccontextmanager
     async def _fresh_slot(self, run: RunContext) -> AsyncGenerator[None]:
-        """One of the runs that may be under way at once; the others wait in line, of which the length is bounded."""
-        limit = self._settings.run_limit
-        if self._fresh_slots.locked() and self.queued >= self._settings.run_queue:
+        """One of the runs that may be under way at once; the others wait, each caller in a line of bounded length."""
+        limit, waiting = self._settings.run_limit, self._fresh.waiting_of(run.caller)
+        if self._fresh.full and waiting >= self._settings.run_queue:
             raise LimitExceeded(
-                f"{limit} runs are under way and {self.queued} wait already; nothing was run.",
+                f"{limit} runs are under way and {waiting} of yours wait already; nothing was run.",
                 limit="run_queue",
                 hint="Try again shortly, or raise `run_limit` or `run_queue` in the settings.",
             )
-        self.queued += 1
-        try:
-            async with run.deadline.enforced(_not_started(run, f"{limit} other runs were under way")):
-                await self._fresh_slots.acquire()
-        finally:
-            self.queued -= 1
+        async with run.deadline.enforced(_not_started(run, f"{limit} other runs were under way")):
+            await self._fresh.take(run.caller)
         try:
             yield
         finally:
-            self._fresh_slots.release()
+            self._fresh.give_back(run.caller)
+
+    @property
+    def queued(self) -> int:
+        """Runs without a session that wait for others to end."""
+        return self._fresh.waiting
 
     # Runs in a session
 
@@ -275,12 +275,20 @@ class Sessions:
         self._look_for_changes(session)
         if session.sandbox is not None and not await session.sandbox.wake():
             self._lose(session, "its sandbox ended between two runs")
-        session.sandbox = session.sandbox or await self._admit(session)
+        if session.sandbox is None:
+            await self._admit(session)
+            try:
+                session.sandbox = await self._open(session)
+            except BaseException:
+                session.has_place = False
+                if session.home is not None:
+                    self._homes.release(session.home)
+                raise
         return session.sandbox
 
-    async def _admit(self, session: _Session) -> Sandbox:
-        """A sandbox in the session's own home, within the number that may live at once."""
-        async with self._admission:
+    async def _admit(self, session: _Session) -> None:
+        """Wait for a place. A start that is slow takes up its own and no more."""
+        async with self._admission.of(session.key[0]):
             while self.live(but=session) >= self._settings.session_limit:
                 self._run_ended.clear()
                 idle = [other for other in self._sessions.values() if other.sandbox and not other.runs]
@@ -288,17 +296,11 @@ class Sessions:
                     await self._put_away(min(idle, key=lambda other: other.used), "it made space for other sessions")
                 else:
                     await self._run_ended.wait()
-            # From here on it counts: the place is taken before the sandbox is there.
-            try:
-                return await self._open(session)
-            except BaseException:
-                if session.home is not None:
-                    self._homes.release(session.home)
-                raise
+            session.has_place = True
 
     def live(self, but: _Session | None = None) -> int:
-        """How many have a sandbox."""
-        return sum(other.sandbox is not None for other in self._sessions.values() if other is not but)
+        """How many have a sandbox, or are being given one."""
+        return sum(other.has_place for other in self._sessions.values() if other is not but)
 
     async def _open(self, session: _Session) -> Sandbox:
         """A new session adopts the home of the sandbox that it is given."""
@@ -312,7 +314,7 @@ class Sessions:
                 session.lost = Loss(f"Session {name!r} has expired: its variables and files are gone.")
         elif session.home is None:
             state = self._homes.recall_connection(caller, name)
-            if state is not None and state.variables:
+            if state is not None and (state.variables or state.has_files):
                 session.lost = Loss.of_connection(state.variables)
         if session.home is not None:
             return await pool.start_in(session.home)
@@ -342,7 +344,6 @@ class Sessions:
         kept: KeptValues | None,
     ) -> tuple[RunResult, Done | None]:
         name = f"{self._run_tag}-{next(self._numbers)}.txt"
-
         output = OutputRecorder(
             workspace,
             name,
@@ -364,8 +365,7 @@ class Sessions:
             error = RunError.of(problem)
         finally:
             bridge.costs.end()
-        shown = done.shown if done is not None else ""
-        value = done.value if done is not None else None
+        shown, value = (done.shown, done.value) if done is not None else ("", None)
         if run.privacy is not None:
             shown = await run.privacy.work(partial(run.privacy.tokenise, shown), is_small=len(shown) < 4096)
         text, file = output.finish(shown)
@@ -388,19 +388,19 @@ class Sessions:
 
     def _remember(self, session: _Session, variables: list[str]) -> None:
         session.variables = variables
-        if session.home is not None and variables != session.noted:
-            session.noted = variables
-            state = SessionState(*session.key, variables)
-            if session.is_kept:
-                self._homes.remember(session.home, state)
-            else:
-                self._homes.remember_connection(state)
+        if (home := session.home) is None:
+            return
+        state = SessionState(*session.key, variables, has_files=not session.is_kept and has_files(home))
+        if state != session.noted:
+            done = self._homes.remember(home, state) if session.is_kept else self._homes.remember_connection(state)
+            session.noted = state if done else None
 
     def _recall(self, session: _Session) -> None:
         """What an earlier process left of it."""
-        state = state_of(session.home) if session.home is not None else None
-        if state is not None and session.home is not None and session.lost is None:
-            session.variables = session.noted = state.variables
+        if session.home is not None and session.lost is None:
+            # Nothing is known without the note, which a full disk costs.
+            state = state_of(session.home) or SessionState(*session.key, is_running=True)
+            session.variables, session.noted = state.variables, None if state.is_running else state
             reason = "it was reset" if take_reset(session.home) else "Toolfold was restarted"
             self._lose(session, reason, during_run=state.is_running)
 
@@ -409,7 +409,7 @@ class Sessions:
         left is not known."""
         if session.sandbox is not None and session.pool is not None:
             session.pool.discard(session.sandbox, keep_home=True)
-            session.sandbox = None
+            session.sandbox, session.has_place = None, False
             if session.home is not None:
                 self._homes.release(session.home)
         if session.variables or during_run:

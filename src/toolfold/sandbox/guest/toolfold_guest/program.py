@@ -34,6 +34,10 @@ class StandardOutput(io.TextIOWrapper):
         self._window = 0.0
         self._flushes = 0
 
+    def close(self) -> None:
+        """A program that closes it would close it for those after it."""
+        self.flush()
+
     def write(self, text: str, /) -> int:
         written = super().write(text)
         if "\n" in text:
@@ -62,6 +66,7 @@ class Programs:
         allow_nesting(self._loop)
         self._filename = ""
         self._count = 0
+        self._streams = sys.stdout, sys.stderr
         self._unawaited = Unawaited()
         warnings.showwarning = _show_warning
         self._note_failed_tasks()
@@ -88,6 +93,8 @@ class Programs:
             failure = {"error": describe(problem, filename), "line": line_of(problem, filename)}
             failure |= {"kind": kind_of(problem), "exception": type(problem).__name__[:_NAME_CHARS]}
         left = self._cancel_leftovers()
+        # A program that captures what is printed and fails must not silence those after it.
+        sys.stdout, sys.stderr = self._streams
         self._unawaited.look_through([value, *self._main.__dict__.values()])
         if not failure and self._unawaited.found:
             told = "\n".join(dict.fromkeys(self._unawaited.found))

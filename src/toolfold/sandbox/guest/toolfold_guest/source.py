@@ -9,6 +9,7 @@ import __future__
 import ast
 import inspect
 import re
+import sys
 import textwrap
 import types
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
 _FENCE = re.compile(r"(?:`{3,}|~{3,})[ \t]*[\w.+-]*")
 _TILDES = re.compile(r"~{3,}[ \t]*(?:py\w*)?", re.IGNORECASE)
 _MOST_REPAIRS = 4
+# What Python before 3.12 says about quotes or a backslash inside the braces of an f-string.
+_F_STRING = re.compile(r"""\b[rR]?[fF][rR]?["'].*\{""")
+_NEWER_F_STRING = re.compile(r"f-string: (unmatched|expecting '}')|f-string expression part|.*line continuation")
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _COMPOUND = frozenset(
     {ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.ExceptHandler}
@@ -162,6 +166,9 @@ def hint(error: SyntaxError, code: str) -> str:
         return "`await` works at the top level and inside `async def`."
     if line.startswith(("!", "%")):
         return "There is no shell and no notebook here; write Python only."
+    if sys.version_info < (3, 12) and _F_STRING.search(line) and _NEWER_F_STRING.match(error.msg):
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return f"Python {version} here: inside the {{}} of an f-string, use the other kind of quotes and no backslash."
     # Words before the first fence.
     begins = next((number for number, other in enumerate(code.split("\n"), 1) if _FENCE.fullmatch(other.strip())), 0)
     if (error.lineno or 1) < begins:
