@@ -99,7 +99,9 @@ def test_a_server_without_tools_has_no_search_and_no_crossover(tmp_path: Path) -
 def test_servers_that_cannot_be_listed_were_found(tmp_path: Path) -> None:
     config = tmp_path / "toolfold.toml"
     config.write_text(f'[servers.broken]\ncommand = "{sys.executable}"\nargs = ["-c", "raise SystemExit(3)"]\n')
-    shown = " ".join(toolfold(config=config, data=tmp_path / "data").stdout.split())
+    done = toolfold(config=config, data=tmp_path / "data")
+    shown = " ".join(done.stdout.split())
+    assert done.returncode == 1
     assert "Not counted: broken: failed: the server ended with exit status 3" in shown
     assert "There is nothing to count: no server could be listed. Try: toolfold doctor" in shown
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from toolfold.cli.main import main, serve
+try:
+    from toolfold.cli.main import main, serve
+except KeyboardInterrupt:  # Ctrl-C before anything has begun
+    raise SystemExit(130) from None
 
 __all__ = ["main", "serve"]

@@ -67,6 +67,8 @@ def savings(
         write_json(_as_data(measured, left, per_million))
     else:
         _show(measured, left, per_million)
+    if left and not measured.servers:
+        raise typer.Exit(1)
 
 
 async def _measured(fold: Toolfold) -> Savings:
