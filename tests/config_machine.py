@@ -85,7 +85,7 @@ def on_a_terminal(*words: str, cwd: Path, env: Mapping[str, str], answer: str = 
             if answer and shown.endswith(b"[y/N] "):
                 os.write(ours, f"{answer}\n".encode())
                 answer = ""
-        return process.wait(timeout=20), shown.decode()
+        return process.wait(timeout=60), shown.decode()
     finally:
         process.kill()
         process.wait()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -15,6 +16,10 @@ from toolfold import Toolfold
 # No example is late on a busy machine. CI tries the same ones each time: new ones are for those who can look into them.
 settings.register_profile("here", deadline=None)
 settings.load_profile("ci" if "TOOLFOLD_REQUIRED_BACKENDS" in os.environ else "here")
+
+# A shell's background job ignores Ctrl-C, and so would every process that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Folders whose tests look at the whole machine (its processes, its containers): one worker each, one after the other.
 ALONE = ("hostile", "backends")

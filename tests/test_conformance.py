@@ -235,7 +235,7 @@ class TestClient:
         assert passing <= set(known)
         assert [name for name in passing if name.startswith(reasons)] == []
 
-    @pytest.mark.timeout(400)
+    @pytest.mark.timeout(1300)
     @pytest.mark.parametrize(
         ("revision", "scenario"), [(revision, name) for revision in REVISIONS for name in CLIENT["passes"][revision]]
     )

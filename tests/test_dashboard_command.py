@@ -49,7 +49,7 @@ async def test_a_terminal_gets_into_the_dashboard_of_a_stdio_gateway(runtime_dir
         stale.close()
         link = await asked_for_a_link(runtime_dir)
         assert [each.name for each in file.parent.iterdir()] == [file.name]
-        async with httpx2.AsyncClient(timeout=20, follow_redirects=True) as http:
+        async with httpx2.AsyncClient(timeout=60, follow_redirects=True) as http:
             assert (await http.get(link)).status_code == 200
             response = await http.post(link, headers={"origin": link.partition("/dashboard")[0]})
             assert response.status_code == 200
@@ -85,7 +85,7 @@ async def test_a_gateway_may_have_no_dashboard(runtime_dir: Path, tmp_path: Path
     config.write_text('dashboard = "off"\n')
     command = ["-m", "toolfold", "serve", "--http", "127.0.0.1:0", "--no-token"]
     async with started([*command, "--config", str(config), "--data", str(runtime_dir)]) as gateway:
-        async with httpx2.AsyncClient(base_url=gateway.url.removesuffix("/mcp"), timeout=20) as http:
+        async with httpx2.AsyncClient(base_url=gateway.url.removesuffix("/mcp"), timeout=60) as http:
             for path in ("/", "/dashboard/runs", "/dashboard/sign-in/x"):
                 assert (await http.get(path)).status_code == 404
             assert (await http.get("/api/v1/servers")).status_code == 200
@@ -109,7 +109,7 @@ async def test_an_http_gateway_shows_a_link_on_its_terminal_and_tokens_open_noth
                 shown += (await asyncio.to_thread(os.read, ours, 65536)).decode()
         origin = link[1].partition("/dashboard")[0]
         token = {"authorization": f"Bearer {own_token(runtime_dir)}"}
-        async with httpx2.AsyncClient(base_url=origin, timeout=20) as http:
+        async with httpx2.AsyncClient(base_url=origin, timeout=60) as http:
             for path in ("/", "/dashboard/runs", "/dashboard/events"):
                 assert (await http.get(path, headers=token)).status_code == 401
             assert (await http.post("/dashboard/questions/x", headers={**token, "origin": origin})).status_code == 401
@@ -141,7 +141,7 @@ async def test_what_the_client_asks_its_person_can_be_answered_here_first(runtim
             await asked.wait()
         link = await asked_for_a_link(runtime_dir)
         origin = {"origin": link.partition("/dashboard")[0]}
-        async with httpx2.AsyncClient(base_url=origin["origin"], timeout=20) as http:
+        async with httpx2.AsyncClient(base_url=origin["origin"], timeout=60) as http:
             await http.post(link, headers=origin)
             page = (await http.get("/dashboard/questions")).text
             form = re.search(r'action="(/dashboard/questions/\w+)".*?name="csrf" value="([^"]+)"', page, re.DOTALL)

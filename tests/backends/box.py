@@ -132,8 +132,8 @@ class Box:
         self.settings = settings
         self.sandbox: Sandbox | None = None
 
-    async def run(self, code: str, *, timeout: float = 20.0) -> Ran:
-        host = Host()
+    async def run(self, code: str, *, timeout: float = 20.0, host: Host | None = None) -> Ran:
+        host = host or Host()
         sandbox = await self._live()
         try:
             done = await sandbox.run(code, host, timeout)

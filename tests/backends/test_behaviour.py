@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.box import PICTURE, TOOLS, Box, box_around
+from tests.backends.box import PICTURE, TOOLS, Box, Host, box_around
 from toolfold.codegen.tree import write_tree
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import LimitExceeded
@@ -384,13 +384,15 @@ await asyncio.sleep(0.2)
         assert "cancelled" in ran.output
 
     async def test_a_cancelled_run_ends_the_program(self, box: Box) -> None:
-        running = asyncio.ensure_future(box.run("print('begun')\nwhile True: pass"))
-        await asyncio.sleep(0)
-        while box.sandbox is None:
-            await asyncio.sleep(0.01)
+        host = Host()
+        running = asyncio.ensure_future(box.run("print('begun', flush=True)\nwhile True: pass", timeout=60, host=host))
+        async with asyncio.timeout(60):
+            while not host.printed_bytes:
+                await asyncio.sleep(0.01)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+        assert box.sandbox is not None
         assert not box.sandbox.alive
         assert await box.printed("print('next')") == "next\n"
 

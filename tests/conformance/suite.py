@@ -47,7 +47,7 @@ async def server_checks(url: str, folder: Path, *options: str) -> dict[str, list
 async def client_checks(command: str, revision: str, folder: Path) -> dict[str, list[Check]]:
     """Run every scenario that a revision has for clients: what was found, by scenario."""
     options = ["--command", command, "--requirements", revision, "--timeout", "170000", "-o", str(folder)]
-    _, out, err = await run([*npm_program("conformance"), "client", *options], timeout=180)
+    _, out, err = await run([*npm_program("conformance"), "client", *options], timeout=600)
     found = {_name(str(path.parent.relative_to(folder))): _read(path.parent) for path in folder.rglob("checks.json")}
     assert found, f"the suite ran nothing: {out}{err}"
     return found

@@ -132,4 +132,4 @@ def _shut(server: socket.socket) -> None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, 9)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
