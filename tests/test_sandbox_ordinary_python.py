@@ -51,6 +51,25 @@ PROGRAMS = {
         process.join()
         answer
         """,
+    "copies of the program that end themselves": """
+        import os, sys
+        child = os.fork()
+        if child == 0:
+            sys.exit(42)
+        os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        """,
+    "copies of the program that go on to its end": """
+        import os
+        child = os.fork()
+        status = os.waitpid(child, 0)[1] if child else 0
+        42 + status
+        """,
+    "copies of the program that fail": """
+        import os
+        child = os.fork()
+        status = os.waitpid(child, 0)[1] if child else 1 / 0
+        41 + os.waitstatus_to_exitcode(status)
+        """,
     "shared memory": """
         from multiprocessing.shared_memory import SharedMemory
         block = SharedMemory(create=True, size=100)

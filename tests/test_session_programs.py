@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,22 @@ first + await main()
         self, fold: Toolfold, code: str, step: str
     ) -> None:
         assert step in await failed(fold, code)
+
+    async def test_a_process_that_was_forked_cannot_call_tools_and_says_what_to_do(self, fold: Toolfold) -> None:
+        code = """
+            import asyncio, multiprocessing
+            from servers.lab import add
+
+            def work(number):
+                return asyncio.run(add(a=number, b=1))
+
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                pool.map(work, [1, 2])
+            """
+        result = await fold.run(textwrap.dedent(code), session="forks")
+        assert "use `asyncio.gather`" in str(result.error)
+        again = await fold.run("print(await add(a=1, b=2))", session="forks")
+        assert (again.success, again.output) == (True, "{'sum': 3}\n"), again.error
 
     async def test_an_error_names_the_tool_once(self, fold: Toolfold) -> None:
         error = await failed(fold, "from toolfold import call_mcp_tool\nawait call_mcp_tool('lab.add', {'a': 1})")

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import itertools
 import json
+import os
 import queue
 import socket
 import struct
@@ -84,6 +85,7 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._number = sock.fileno()
+        self._process = os.getpid()
         self._send_lock = threading.Lock()
         # The holder reads for all that wait, and delivers what it read before it releases the lock.
         self._read_lock = threading.Lock()
@@ -130,6 +132,8 @@ class Channel:
 
     def send(self, frame: dict[str, Any], *, last: bool = False) -> None:
         """Send one frame. After the `last` one of a run nothing may follow, so what a thread sends then is refused."""
+        if os.getpid() != self._process:
+            raise RuntimeError("only the program itself can call tools, not a process it forked: use `asyncio.gather`")
         self.before_send()
         # JSON has no way to write half of a character pair, which is what names of odd files are made of.
         data = _encode(frame).encode("utf-8", "replace")

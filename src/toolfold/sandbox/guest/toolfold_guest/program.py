@@ -9,11 +9,12 @@ import inspect
 import io
 import json
 import linecache
+import os
 import sys
 import time
 import types
 import warnings
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from . import source
 from .failure import describe, kind_of, line_of
@@ -67,6 +68,7 @@ class Programs:
         self._filename = ""
         self._count = 0
         self._streams = sys.stdout, sys.stderr
+        self._process = os.getpid()
         self._unawaited = Unawaited()
         warnings.showwarning = _show_warning
         self._note_failed_tasks()
@@ -82,16 +84,21 @@ class Programs:
         self._main.__dict__["__file__"] = filename
         self._unawaited.begin(filename)
         value: Any = None
+        status = 0
         failure: dict[str, Any] = {}
         try:
             value = self._execute(code, filename)
         except SystemExit as stop:
             if stop.code not in (None, 0):
+                status = stop.code if isinstance(stop.code, int) else 1
                 failure = {"error": f"SystemExit: the program ended itself with {stop.code!r}", "kind": "exit"}
                 failure |= {"line": line_of(stop, filename), "exception": "SystemExit"}
         except BaseException as problem:  # whatever the program raised is its result
+            status = 1
             failure = {"error": describe(problem, filename), "line": line_of(problem, filename)}
             failure |= {"kind": kind_of(problem), "exception": type(problem).__name__[:_NAME_CHARS]}
+        if os.getpid() != self._process:
+            self._end_copy(failure.get("error", ""), status)
         left = self._cancel_leftovers()
         # A program that captures what is printed and fails must not silence those after it.
         sys.stdout, sys.stderr = self._streams
@@ -107,6 +114,14 @@ class Programs:
             return {"error": ""}
         self._main.__dict__["_"] = value
         return {"error": "", **present(value)}
+
+    def _end_copy(self, error: str, status: int) -> NoReturn:
+        """End a process that the program forked where any other ends; the first one alone speaks for the program."""
+        try:
+            self._streams[0].write(f"{error}\n" if error else "")
+            self._streams[0].flush()
+        finally:
+            os._exit(status & 0xFF)
 
     def rehearse(self) -> None:
         """Run a program that does nothing and leave no trace of it, so that the first real one finds all it needs."""
