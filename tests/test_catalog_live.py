@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ from toolfold.catalog.live import LiveCatalog
 from toolfold.config.settings import ServerConfig, Settings
 from toolfold.definitions import Listing, ToolDefinition
 from toolfold.errors import UnknownTool
+from toolfold.telemetry.audit_records import ToolNoted
 from toolfold.upstream.fleet import Fleet
 from toolfold.upstream.roster import ServerState
 
@@ -98,4 +100,28 @@ async def test_a_question_that_was_given_up_still_keeps_changes_from_the_catalog
     assert missing == ["github"], "its thread was still reading the catalog"
     await eventually(lambda: not catalog.missing)
     assert question.cancelled()
+    await live.close()
+
+
+async def test_what_a_server_offers_is_stored_off_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writers: set[threading.Thread] = set()
+    noted: list[ToolNoted] = []
+    fsync = os.fsync
+
+    def recorded(fd: int) -> None:
+        writers.add(threading.current_thread())
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    catalog = Catalog.open(settings(tmp_path))
+    catalog.acceptance.on_noted = noted.append
+    fleet = Fleet(settings(tmp_path).servers, log_dir=tmp_path)
+    live = LiveCatalog(catalog, fleet, ["github"])
+    assert fleet.on_listing is not None
+    fleet.on_listing(listing(tool("one")))
+    await eventually(lambda: not catalog.missing)
+    assert [each.name for each in catalog.tools] == ["one"], "it is not missing any more, so its tools are there"
+    assert noted
+    assert writers
+    assert threading.current_thread() not in writers, "a slow disk would hold up all runs"
     await live.close()

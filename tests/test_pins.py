@@ -282,6 +282,17 @@ print(catalog.is_held("shop", "pay"), catalog.tool("shop", "pay").description)
 """
 
 
+def test_a_change_is_held_back_also_where_the_lock_cannot_be_had(tmp_path: Path) -> None:
+    settings = Settings(servers={"shop": ServerConfig(command="shop")})
+    Acceptance(tmp_path / "pins", settings, []).usable(stored(PAY))
+    lock = tmp_path / "pins" / "lock"
+    lock.unlink()
+    lock.mkdir()
+    acceptance = Acceptance(tmp_path / "pins", settings, [])
+    acceptance.usable(stored({**PAY, "description": "Pay a bill to somebody else."}))
+    assert [change.target for change in acceptance.changes] == ["shop.pay"]
+
+
 def test_of_two_gateways_that_see_a_server_first_one_decides_for_both(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     root = Path(__file__).parents[1]

@@ -456,6 +456,25 @@ async def test_a_gateway_that_cannot_run_programs_is_not_ready(runtime_dir: Path
         assert (audit["enabled"], audit["records"]) == (False, [])
 
 
+async def test_a_gateway_that_cannot_record_is_not_ready_until_it_can(runtime_dir: Path) -> None:
+    async def ready(client: httpx2.AsyncClient) -> tuple[int, bool]:
+        async with asyncio.timeout(60):
+            while (answer := await client.get("/readyz")).json()["sandbox"] == "starting":
+                await asyncio.sleep(0.02)
+        assert ("audit" in answer.json()) is (answer.status_code == 503)
+        return answer.status_code, answer.json()["ready"]
+
+    (runtime_dir / "audit.db").mkdir()
+    async with serving(runtime_dir, servers={}, audit=True) as gateway, gateway.client() as client:
+        assert await ready(client) == (503, False)
+        assert "audit log cannot be written" in (await client.get("/readyz")).json()["audit"]
+        refused = await client.post("/api/v1/run", json={"code": "1"})
+        assert refused.json()["error"]["code"] == "audit"
+        (runtime_dir / "audit.db").rmdir()
+        assert await ready(client) == (200, True), "without any run meanwhile"
+        assert (await client.post("/api/v1/run", json={"code": "1"})).json()["success"]
+
+
 async def test_too_many_runs_are_refused_and_nobody_is_asked_where_nobody_is_there(runtime_dir: Path) -> None:
     async with serving(runtime_dir, run_limit=1, run_queue=0, approval={"without_form": "deny"}) as gateway:
         async with streaming(gateway, ENDLESS) as events:

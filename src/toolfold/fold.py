@@ -224,7 +224,7 @@ class Toolfold:
         target = f"{server}.{name}" if kind == "tool" else f"{kind}:{server}:{name}"
         run = await self._context(target, call_deadline(self.settings, server, timeout), direct=True, **options)
         with self._running():
-            self.catalog.recheck()
+            await self.live.recheck()
             return await self._direct.recorded(target, run, kind, server, name, dict(arguments or {}), send)
 
     async def _context(
@@ -265,7 +265,7 @@ class Toolfold:
         ready = run.deadline.enforced(f"Nothing was run: Toolfold was not ready within {run.deadline.seconds:g} s.")
         async with ready:
             with run.deadline.waiting():
-                self.catalog.recheck()
+                await self.live.recheck()
                 if self.catalog.missing:
                     named = named_servers(code, self.catalog.missing, self.catalog.names)
                     await self.live.listed_for_program(named, run.deadline.patience)
@@ -324,6 +324,10 @@ class Toolfold:
     def scope(self, caller: str) -> Scope:
         """What a caller may know of."""
         return self._chain.scope(caller)
+
+    async def audit_problem(self) -> str:
+        """Why nothing can be recorded, and so nothing is done; empty where it can be, or need not be."""
+        return await self._chain.audit_problem()
 
     @property
     def roster(self) -> Roster:

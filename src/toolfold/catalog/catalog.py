@@ -70,7 +70,7 @@ _ALMOST = 0.5
 
 
 class Catalog:
-    """One catalog per process, changed only by `update`. Not for use from several threads at once."""
+    """One catalog per process. Not for use from several threads at once, but for `examine`."""
 
     def __init__(
         self, settings: Settings, live: Iterable[StoredListing], files: Iterable[StoredListing], problems: list[str]
@@ -180,14 +180,26 @@ class Catalog:
 
     def update(self, listing: Listing) -> bool:
         """Take over what a server offers now, and store it for later processes. False when nothing has changed."""
+        examined = self.examine(listing)
+        return examined is not None and self.take(*examined)
+
+    def examine(self, listing: Listing) -> tuple[StoredListing, StoredListing] | None:
+        """Store what a server offers now, for `take` with what may be used of it; None when nothing has changed.
+
+        It waits for the disk, so it may run beside all else but `recheck` and `accept`.
+        """
         listing = encodable(listing)
         new = stored_listing(listing.server, listing.instructions, entries_of(listing))
         old = self._offered.get(listing.server)
         if old is not None and old.digest == new.digest:
-            return False
-        self._offered[new.server] = new
+            return None
         usable = self.acceptance.usable(new, announce=True)
         self._keep(new)
+        return new, usable
+
+    def take(self, offered: StoredListing, usable: StoredListing) -> bool:
+        """Let what was examined count from now on; whether that changes anything."""
+        self._offered[offered.server] = offered
         return self._use(usable)
 
     def _use(self, listing: StoredListing) -> bool:

@@ -29,7 +29,8 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class LiveCatalog:
-    """Every question is asked in one thread; meanwhile nothing else asks or changes the catalog."""
+    """Every question is asked, and every listing examined, in one thread; meanwhile nothing else asks or changes the
+    catalog."""
 
     def __init__(self, catalog: Catalog, fleet: Fleet, servers: Iterable[str]) -> None:
         self.catalog = catalog
@@ -93,6 +94,12 @@ class LiveCatalog:
         if self._waited_for:
             await self._ask(self.catalog.warm)
 
+    async def recheck(self) -> None:
+        """Take over what another process has accepted of what is held back here."""
+        if self.catalog.acceptance.outdated():
+            async with self._lock:
+                self.catalog.recheck()
+
     # Servers that have not been listed yet
 
     async def listed(self, servers: Iterable[str] | None = None, timeout: float = FIRST_LISTING) -> None:
@@ -138,20 +145,24 @@ class LiveCatalog:
 
     async def _take(self, listing: Listing) -> None:
         async with self._lock:
-            changed = self.catalog.update(listing)
+            examined = await self._in_thread(lambda: self.catalog.examine(listing))
+            changed = examined is not None and self.catalog.take(*examined)
         if changed and self.on_change is not None:
             self.on_change()
 
     async def _ask(self, question: Callable[[], _T]) -> _T:
         """Ask in the thread: a long answer may take a third of a second, and runs go on meanwhile."""
         async with self._lock:
-            asking = asyncio.get_running_loop().run_in_executor(self._thread, question)
-            try:
-                return await asyncio.shield(asking)
-            except asyncio.CancelledError:
-                # A thread cannot be called back, and nothing else may ask until it is done.
-                await asyncio.gather(asking, return_exceptions=True)
-                raise
+            return await self._in_thread(question)
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        working = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            # A thread cannot be called back, and nothing else may ask until it is done.
+            await asyncio.gather(working, return_exceptions=True)
+            raise
 
 
 def _is_in(query: str, server: str) -> bool:

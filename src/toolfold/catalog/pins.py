@@ -91,7 +91,7 @@ class Pins:
         self._folder = folder
 
     def examine(self, listing: StoredListing, config: ServerConfig, *, trusted: bool) -> Examined:
-        """Compare a listing with what was accepted, and accept what is new. OSError where the folder cannot be used."""
+        """Compare a listing with what was accepted, and accept what is new."""
         with self._locked():
             known = self._read(listing.server, config)
             if known is None:
@@ -110,7 +110,7 @@ class Pins:
                 if fresh:
                     self._write(listing.server, config, {**known, **fresh})
             except OSError as error:
-                found.problem = f"{self._path(listing.server, config)} could not be written: {error}"
+                found.problem = f"{self._path(listing.server, config)} could not be stored: {error}"
         held = {change.tool: change.before for change in found.changes}
         found.listing = _with_held(listing, held)
         return found
@@ -139,7 +139,7 @@ class Pins:
         read."""
         try:
             file = _decode.decode(self._path(server, config).read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, msgspec.MsgspecError, RecursionError):
             return None
@@ -160,8 +160,13 @@ class Pins:
 
     @contextlib.contextmanager
     def _locked(self) -> Generator[None]:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        """Alone among all processes, as far as that can be had: without it, what was accepted counts all the same."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            yield
+            return
         try:
             deadline = time.monotonic() + _LOCK_SECONDS
             while not _taken(descriptor) and time.monotonic() < deadline:
@@ -204,10 +209,7 @@ class Acceptance:
         if offered.settled or config is None:
             return offered
         self._seen[server] = self._pins.version(server, config)
-        try:
-            found = self._pins.examine(offered, config, trusted="*" in self._trusted or server in self._trusted)
-        except OSError as error:
-            found = Examined(offered, problem=f"what was accepted of {server!r} could not be stored: {error}")
+        found = self._pins.examine(offered, config, trusted="*" in self._trusted or server in self._trusted)
         if found.problem:
             self._problems.append(found.problem)
         before, self._held[server] = self._held.get(server, []), found.changes
@@ -235,7 +237,7 @@ class Acceptance:
 
     def outdated(self) -> list[str]:
         """Servers with something held back here of which another process has accepted something."""
-        held = [server for server, changes in self._held.items() if changes]
+        held = [server for server, changes in list(self._held.items()) if changes]
         return [server for server in held if self._pins.version(server, self._servers[server]) != self._seen[server]]
 
 

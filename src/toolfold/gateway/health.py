@@ -27,9 +27,10 @@ async def alive(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class Readiness:
-    """Whether programs can run: the sandbox is there, and each server has had a chance to say what it offers.
+    """Whether programs can run: the sandbox is there, each server has had a chance to say what it offers, and the
+    audit log, if there is one, can be written.
 
-    Asking it starts the sandbox again where that has failed, so that an idle gateway recovers.
+    Asking it tries again what has failed, so that an idle gateway recovers.
     """
 
     def __init__(self, fold: Toolfold, callers: Callers, *, programs: bool) -> None:
@@ -62,8 +63,11 @@ class Readiness:
         sandbox = "not needed"
         if self._programs:
             sandbox = (await self._fold.choice()).backend.name if self._fold.pool is not None else self._start()
-        ready = not unheard and (not self._programs or self._fold.pool is not None)
-        return {"ready": ready, "sandbox": sandbox, "servers": counts}, 200 if ready else 503
+        body: dict[str, Any] = {"sandbox": sandbox, "servers": counts}
+        if unrecorded := await self._fold.audit_problem():
+            body["audit"] = unrecorded
+        ready = not unheard and not unrecorded and (not self._programs or self._fold.pool is not None)
+        return {"ready": ready, **body}, 200 if ready else 503
 
     def _start(self) -> str:
         now = asyncio.get_running_loop().time()

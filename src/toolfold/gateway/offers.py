@@ -55,6 +55,7 @@ class Offers:
     async def page(self, caller: str, cursor: str | None, version: str) -> tuple[list[types.Tool], str | None]:
         """The tools after `cursor`, which is the last name of the page before, and the next cursor."""
         await self.listed()
+        await self._fold.live.recheck()
         names = [name for name in self._offered(caller) if cursor is None or name > cursor]
         tools: list[types.Tool] = []
         for name in names[:PAGE]:
@@ -73,6 +74,7 @@ class Offers:
 
     async def find(self, caller: str, name: str) -> _Key | None:
         """The server and the tool that a client means; None where it may know of none of that name."""
+        await self._fold.live.recheck()
         self._refresh()
         if name not in self._keys:
             await self.listed()  # it may know the name from before
@@ -88,7 +90,6 @@ class Offers:
 
     def _refresh(self) -> None:
         catalog = self._fold.catalog
-        catalog.recheck()
         if self._version != catalog.version:
             tools = catalog.entries_in("tool")
             self._keys = offered_names((entry.server, entry.name) for entry in tools)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from toolfold.catalog.entries import Scope
 from toolfold.config.settings import Settings
 from toolfold.definitions import ToolDefinition
+from toolfold.errors import AuditUnavailable
 from toolfold.guards.approval import Approvals
 from toolfold.guards.arguments import CheckArguments
 from toolfold.guards.context import RunContext
@@ -56,6 +57,15 @@ class Chain:
         tokenise = self._privacy.tokenise if self._privacy is not None else None
         self._audit = _audit(settings, tokenise) if settings.audit.enabled else None
         self.programs = Programs(settings.review, recorded=self._audit is not None, timeout=self._approval_timeout)
+
+    async def audit_problem(self) -> str:
+        """Why nothing can be recorded, and so nothing is done; empty where it can be, or need not be."""
+        try:
+            if self._audit is not None:
+                await self._audit.log.prove()
+        except AuditUnavailable as error:
+            return error.message
+        return ""
 
     def note(self, noted: ToolNoted) -> None:
         """Put what became of a definition into the audit log, where there is one."""

@@ -66,7 +66,8 @@ class AuditLog:
         await self._put(encode(record))
 
     def add(self, record: Record) -> None:
-        """Store `record` soon, after all that were added before it, and mostly together with the next one."""
+        """Store `record` soon, after all that were added before it, and mostly together with the next one. From any
+        thread."""
         self._writer.pending.append(_Pending(encode(record)))
         try:
             loop = asyncio.get_running_loop()
@@ -74,21 +75,31 @@ class AuditLog:
             self._wake()
             return
         if self._timer is None:
-            self._timer = loop.call_later(_SOON, self._wake)
+            self._timer = loop.call_later(_SOON, self._wake_now)
 
     async def flush(self) -> None:
         """Return when everything added so far is stored; raises `AuditUnavailable`."""
         await self._put(None)
 
+    async def prove(self) -> None:
+        """Return when records can be stored, as far as the last attempt tells; raises `AuditUnavailable`."""
+        if not self._writer.is_proven:
+            await self._put(None)
+
     async def _put(self, body: bytes | None) -> None:
         written = asyncio.get_running_loop().create_future()
         self._writer.pending.append(_Pending(body, written))
-        self._wake()
+        self._wake_now()
         await written
+
+    def _wake_now(self) -> None:
+        """On the loop, whose timer has done its work with this."""
+        with self._lock:
+            self._stop_timer()
+        self._wake()
 
     def _wake(self) -> None:
         with self._lock:
-            self._stop_timer()
             if self._is_closed:
                 # What comes this late is stored as well, by a thread that ends then.
                 self._start_thread()
@@ -140,6 +151,8 @@ class _Writer:
         self._tell_at = time.monotonic() + settings.head_interval
         self._retain_at = 0.0
         self._one_at_a_time = threading.Lock()
+        self.is_proven = False
+        """Whether the last attempt to store something succeeded."""
 
     def run(self) -> None:
         with self._one_at_a_time:
@@ -170,6 +183,7 @@ class _Writer:
             work()
         except Exception as error:
             # Whatever it is, the thread goes on, and begins with a new connection.
+            self.is_proven = False
             self._disconnect()
             return error
         return None
@@ -177,6 +191,8 @@ class _Writer:
     def _write(self, pending: list[_Pending]) -> None:
         bodies = [each.body for each in pending if each.body is not None]
         if not bodies:
+            if not self.is_proven:
+                self._prove()
             return
         with self._transaction() as connection:
             head = newest(connection)
@@ -185,6 +201,14 @@ class _Writer:
                 bodies.insert(0, encode(Cut(expected=self._last.seq, hash=self._last.hash.hex())))
             head = _insert(connection, head, bodies)
         self._last = head
+        self.is_proven = True
+
+    def _prove(self) -> None:
+        """Write a page that says what it said before: that takes as much space as a record."""
+        with self._transaction() as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            connection.execute(f"PRAGMA user_version = {version}")
+        self.is_proven = True
 
     def _is_cut(self, connection: sqlite3.Connection, head: Head) -> bool:
         """Whether what this gateway wrote last is gone, other than by retention, or is not what it wrote."""

@@ -38,6 +38,8 @@ class Ready(Struct, kw_only=True, omit_defaults=True):
     """The backend that programs run in, or why there is none."""
     servers: dict[str, int] = {}
     """How many are in each state. Servers that fail do not make a gateway unready."""
+    audit: str = ""
+    """Why the audit log cannot be written, so that nothing is done."""
 
 
 def document(table: Sequence[Endpoint], longest_run: float) -> dict[str, Any]:
