@@ -473,6 +473,11 @@ async def test_a_gateway_that_cannot_record_is_not_ready_until_it_can(runtime_di
         (runtime_dir / "audit.db").rmdir()
         assert await ready(client) == (200, True), "without any run meanwhile"
         assert (await client.post("/api/v1/run", json={"code": "1"})).json()["success"]
+        (runtime_dir / "audit.db").unlink()
+        (runtime_dir / "audit.db").mkdir()
+        refused = await client.post("/api/v1/run", json={"code": "1"})
+        assert refused.json()["error"]["code"] == "audit"
+        assert await ready(client) == (503, False)
 
 
 async def test_too_many_runs_are_refused_and_nobody_is_asked_where_nobody_is_there(runtime_dir: Path) -> None:
