@@ -38,6 +38,10 @@ class Browser:
     async def open(self, url: str) -> None:
         await self.do("POST", "/url", {"url": url})
 
+    async def back(self) -> None:
+        """To the page before, when it has arrived."""
+        await self.do("POST", "/back", {})
+
     async def script(self, code: str) -> Any:
         return await self.do("POST", "/execute/sync", {"script": code, "args": []})
 
@@ -71,7 +75,7 @@ class Browser:
     async def until(self, condition: str) -> None:
         """Wait until this expression is true on the page."""
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(80):
                 while not await self.script(f"return !!({condition})"):
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -121,7 +125,7 @@ async def started_browser(profile: Path) -> AsyncGenerator[Browser]:
             assert made.status_code == 200, made.text
             session = made.json()["value"]["sessionId"]
             browser = Browser(http, session)
-            await browser.do("POST", "/timeouts", {"implicit": 30_000})
+            await browser.do("POST", "/timeouts", {"implicit": 80_000})
             yield browser
             await http.delete(f"/session/{session}")
     finally:

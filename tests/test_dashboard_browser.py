@@ -110,7 +110,7 @@ async def seen(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Seen]
 
 
 async def test_the_link_in_the_history_is_dead(seen: Seen) -> None:
-    await seen.browser.script("history.back()")
+    await seen.browser.back()
     await seen.browser.says("This link does not work any more")
     assert any("410" in each for each in await seen.browser.problems())  # the page itself, and nothing else
     await seen.open("/")
