@@ -29,11 +29,11 @@ def test_that_runs(): ...
 def test_each_reason_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(SUITE)
     (tmp_path / "test_some.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--rootdir", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist.plugin", "-n", "2"]
     done = subprocess.run(
-        [*command, "-c", "/dev/null", str(tmp_path)],
+        [*command, "--rootdir", str(tmp_path), "-c", "/dev/null", str(tmp_path)],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
