@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,33 +86,18 @@ def test_one_who_gives_up_in_the_moment_of_being_served_passes_the_place_on() ->
     asyncio.run(moment())
 
 
-def test_runs_of_one_caller_are_served_in_the_order_in_which_they_came() -> None:
-    async def in_turn() -> None:
+@pytest.mark.parametrize(("come", "served"), [("aaaa", [0, 1, 2, 3]), ("aaabbbccc", [0, 3, 6, 1, 4, 7, 2, 5, 8])])
+def test_callers_are_served_in_turn_and_each_in_the_order_of_its_runs(come: str, served: list[int]) -> None:
+    async def in_turn() -> list[int]:
         places = Places(1)
-        served: list[int] = []
+        begun: list[int] = []
 
-        async def run(number: int) -> None:
-            async with places.of("a"):
-                served.append(number)
-                await asyncio.sleep(0)
-
-        await asyncio.gather(*map(run, range(20)))
-        assert served == list(range(20))
-
-    asyncio.run(in_turn())
-
-
-def test_callers_who_have_as_few_are_served_in_turn() -> None:
-    async def in_turn() -> None:
-        places = Places(1)
-        served: list[str] = []
-
-        async def run(caller: str) -> None:
+        async def run(number: int, caller: str) -> None:
             async with places.of(caller):
-                served.append(caller)
+                begun.append(number)
                 await asyncio.sleep(0)
 
-        await asyncio.gather(*map(run, "aaabbbccc"))
-        assert "".join(served) == "abcabcabc"
+        await asyncio.gather(*(run(number, caller) for number, caller in enumerate(come)))
+        return begun
 
-    asyncio.run(in_turn())
+    assert asyncio.run(in_turn()) == served
