@@ -46,7 +46,7 @@ class Inside:
         self.broken: LimitExceeded | None = None
         self.stands = True
         self.told: list[ToolfoldError] = []
-        self.watch = Watch(cast("Any", self), cast("Any", self), self.told.append)
+        self.watch = Watch(cast("Any", self), cast("Any", self), 64, self.told.append)
 
     def begin(self, seconds: float | None = None) -> None:
         if seconds is not None:

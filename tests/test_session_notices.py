@@ -73,6 +73,10 @@ async def test_a_cancelled_run_does_not_swallow_what_it_was_to_be_told(fold: Too
     [
         ("while True: pass", "its last run was stopped by a limit"),
         ("import os; os._exit(3)", "its last run crashed"),
+        (
+            "import os, time\nfor _ in range(40):\n    if not os.fork(): time.sleep(60); os._exit(0)\n1 / 0",
+            "its last run left too many processes",
+        ),
         ("x = bytearray(2_000_000_000)\nprint('no memory')", ""),
     ],
 )

@@ -28,6 +28,15 @@ pipes = [os.pipe() for _ in range(100)]
 """Neither of its processes holds too much, both together do."""
 
 
+CROWD = """
+import os, time
+for _ in range({count}):
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+"""
+
+
 @pytest.mark.parametrize("left", LEAVES)
 def test_nothing_works_in_a_session_that_sleeps(arena: Arena, left: str) -> None:
     with arena.session() as session:
@@ -48,6 +57,18 @@ def test_a_session_does_not_sleep_on_a_hoard(arena: Arena) -> None:
         assert session.sandbox.alive
     with arena.session() as session:
         session.run(HOARD)
+        session.arena.wait_for(_ended(session), 60)
+
+
+def test_a_session_ends_with_a_program_that_fails_and_leaves_a_crowd(arena: Arena) -> None:
+    with arena.session() as session:
+        assert session.run(f"{CROWD.format(count=4)}1 / 0").error
+        assert session.sandbox.alive
+    with arena.session() as session:
+        assert "ZeroDivisionError" in session.run(f"{CROWD.format(count=30)}1 / 0").error
+        assert not session.sandbox.alive, "at once: the next run may come before it sleeps"
+    with arena.session() as session:
+        assert session.run(CROWD.format(count=30)).error == ""
         session.arena.wait_for(_ended(session), 60)
 
 

@@ -51,7 +51,7 @@ class Sandbox(asyncio.BufferedProtocol):
         self._cell = cell
         self._settings = settings
         quota = Quota(home, settings.disk, empty=empty, shared=settings.shared)
-        self._watch = Watch(cell, quota, self._fail)
+        self._watch = Watch(cell, quota, settings.processes, self._fail)
         self._reader = FrameReader(settings.message)
         self._incoming = memoryview(bytearray(_CHUNK))
         self._loop = asyncio.get_running_loop()
@@ -144,7 +144,10 @@ class Sandbox(asyncio.BufferedProtocol):
             await _cancel(run.requests.values())
             if run.replies.total > _MUCH:
                 self._loop.run_in_executor(None, give_back_memory)
-        self._watch.rest()
+        if done.error and self._watch.crowded() is not None:
+            await self.close()  # a bomb would go on in the next run
+        else:
+            self._watch.rest()
         return done
 
     async def _settle(self) -> None:

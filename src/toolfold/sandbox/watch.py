@@ -15,6 +15,8 @@ _STILL_AFTER = 0.05
 """Seconds after a run until everything inside is made to stand still. The next run may well come at once."""
 _STILL_WITHIN = 2.0
 """Seconds within which everything does stand still: what does not is ended."""
+_FEW = 4
+"""Processes that may always be left: those of the sandbox itself, and one or two."""
 _IDLE_LOOK = 2.0
 """Seconds between looks at a sleeping sandbox."""
 
@@ -22,9 +24,11 @@ _IDLE_LOOK = 2.0
 class Watch:
     """One per sandbox: `wake`, `begin`, `settle`, `rest`, and so on. `on_broken` is called with a broken limit."""
 
-    def __init__(self, cell: Cell, quota: Quota, on_broken: Callable[[ToolfoldError], None]) -> None:
+    def __init__(self, cell: Cell, quota: Quota, processes: int, on_broken: Callable[[ToolfoldError], None]) -> None:
+        """`processes` is how many a program may have."""
         self._supervised = cell if isinstance(cell, Supervised) else None
         self._quota = quota
+        self._processes = processes
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._watching = True
@@ -47,6 +51,14 @@ class Watch:
 
     def exceeded(self) -> LimitExceeded | None:
         return self._supervised.exceeded() if self._supervised is not None else None
+
+    def crowded(self) -> LimitExceeded | None:
+        """After a run: whether it left so many processes that the next program would lack them."""
+        left = len(self._pids())
+        if left <= max(self._processes // 2, _FEW):
+            return None
+        message = f"The program left {left} processes running; a run may have {self._processes}."
+        return LimitExceeded(message, limit="sandbox.processes", hint="Wait for each before the program ends.")
 
     # During a run
 
@@ -115,7 +127,7 @@ class Watch:
         if not await self._until_still(supervised):
             broken = SandboxDied("the program went on working after its end.")
         elif self._watching:
-            broken = supervised.exceeded()
+            broken = supervised.exceeded() or self.crowded()
             if broken is None and self._quota.unsure(self._pids):
                 broken = await asyncio.to_thread(self._quota.measure, self._pids)
         self._quota.sleep()

@@ -247,7 +247,8 @@ class Sessions:
         if done is not None and sandbox.alive:
             self._remember(session, done.names)
         elif result.error is not None:
-            reason = "was stopped by a limit" if result.error.code == "limit" else "crashed"
+            ended = "was stopped by a limit" if result.error.code == "limit" else "crashed"
+            reason = ended if done is None else "left too many processes"
             self._lose(session, f"its last run {reason}", during_run=True)
             if session.lost is not None:
                 # It is told at once, and to the next run, which may be another caller's.
