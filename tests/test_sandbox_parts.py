@@ -126,13 +126,13 @@ class TestWatch:
     async def test_a_home_is_measured_once_everything_stands_still(self) -> None:
         inside = Inside()
         inside.unsure_now = True
-        inside.watch.rest()
+        inside.watch.rest(failed=False)
         await eventually(lambda: "sleep" in inside.done)
         assert inside.done == ["pause", "measure", "sleep"]
         await inside.watch.wake()
         assert inside.told == []
         inside.stands = False
-        inside.watch.rest()
+        inside.watch.rest(failed=False)
         inside.unknown, inside.found = True, FULL
         await inside.watch.wake()
         assert inside.told == [FULL], "it is too full to run"
@@ -145,7 +145,7 @@ class TestWatch:
         inside.broken = FULL if how == "limit" else None
         inside.unsure_now, inside.found = how == "home", FULL
         inside.stands = how != "moves"
-        inside.watch.rest()
+        inside.watch.rest(failed=False)
         await eventually(lambda: inside.told)
         told = inside.told[0]
         if how == "moves":
@@ -157,7 +157,7 @@ class TestWatch:
 
     async def test_what_moves_while_it_sleeps_is_noticed_before_the_next_run(self) -> None:
         inside = Inside()
-        inside.watch.rest()
+        inside.watch.rest(failed=False)
         await eventually(lambda: "sleep" in inside.done)
         inside.stands = False
         await inside.watch.wake()

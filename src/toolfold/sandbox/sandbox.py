@@ -144,10 +144,7 @@ class Sandbox(asyncio.BufferedProtocol):
             await _cancel(run.requests.values())
             if run.replies.total > _MUCH:
                 self._loop.run_in_executor(None, give_back_memory)
-        if done.error and self._watch.crowded() is not None:
-            await self.close()  # a bomb would go on in the next run
-        else:
-            self._watch.rest()
+        self._watch.rest(failed=bool(done.error))
         return done
 
     async def _settle(self) -> None:

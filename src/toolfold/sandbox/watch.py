@@ -52,14 +52,6 @@ class Watch:
     def exceeded(self) -> LimitExceeded | None:
         return self._supervised.exceeded() if self._supervised is not None else None
 
-    def crowded(self) -> LimitExceeded | None:
-        """After a run: whether it left so many processes that the next program would lack them."""
-        left = len(self._pids())
-        if left <= max(self._processes // 2, _FEW):
-            return None
-        message = f"The program left {left} processes running; a run may have {self._processes}."
-        return LimitExceeded(message, limit="sandbox.processes", hint="Wait for each before the program ends.")
-
     # During a run
 
     def begin(self, timeout: float) -> None:
@@ -112,9 +104,12 @@ class Watch:
 
     # Between runs
 
-    def rest(self) -> None:
+    def rest(self, *, failed: bool) -> None:
         """Between runs nothing works: no thread, no process that the program left behind."""
-        self._later(_STILL_AFTER, self._stand_still)
+        if failed and (broken := self._crowded()) is not None:
+            self._on_broken(broken)  # a bomb would go on in the next run, which may come before it sleeps
+        else:
+            self._later(_STILL_AFTER, self._stand_still)
 
     def _stand_still(self) -> None:
         if self._supervised is not None:
@@ -127,7 +122,7 @@ class Watch:
         if not await self._until_still(supervised):
             broken = SandboxDied("the program went on working after its end.")
         elif self._watching:
-            broken = supervised.exceeded() or self.crowded()
+            broken = supervised.exceeded() or self._crowded()
             if broken is None and self._quota.unsure(self._pids):
                 broken = await asyncio.to_thread(self._quota.measure, self._pids)
         self._quota.sleep()
@@ -135,6 +130,14 @@ class Watch:
             self._on_broken(broken)
         elif self._watching:
             self._later(_IDLE_LOOK, self._idle_look)
+
+    def _crowded(self) -> LimitExceeded | None:
+        """Whether a run left so many processes that the next one would lack them."""
+        left = len(self._pids())
+        if left <= max(self._processes // 2, _FEW):
+            return None
+        message = f"The program left {left} processes running; a run may have {self._processes}."
+        return LimitExceeded(message, limit="sandbox.processes", hint="Wait for each before the program ends.")
 
     async def _until_still(self, supervised: Supervised) -> bool:
         deadline = self._loop.time() + _STILL_WITHIN

@@ -248,8 +248,7 @@ class Sessions:
             self._remember(session, done.names)
         elif result.error is not None:
             ended = "was stopped by a limit" if result.error.code == "limit" else "crashed"
-            reason = ended if done is None else "left too many processes"
-            self._lose(session, f"its last run {reason}", during_run=True)
+            self._lose(session, f"its last run {ended if done is None else 'left too many processes'}", during_run=True)
             if session.lost is not None:
                 # It is told at once, and to the next run, which may be another caller's.
                 result = with_text(result, await asyncio.to_thread(session.lost.at_once, kept))
