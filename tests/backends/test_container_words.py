@@ -14,6 +14,8 @@ import pytest
 
 from toolfold.config.settings import SandboxSettings
 from toolfold.errors import SandboxUnavailable
+from toolfold.locks import lock_now
+from toolfold.sandbox.container import leftovers
 from toolfold.sandbox.container.backend import Container
 from toolfold.sandbox.container.engine import ContainerEngine, Name, find_engine
 from toolfold.sandbox.container.image import Image
@@ -153,6 +155,20 @@ class TestLeases:
         gc.collect()
         assert len(ours.abandoned(names)) == 3
         assert len([*tmp_path.glob("*.lock")]) == 1
+
+    def test_a_lock_that_another_removes_before_it_is_taken_is_no_lease(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other, waits = Lease(tmp_path), [True]
+
+        def lock_late(file: int) -> bool:
+            if waits and waits.pop():
+                other.abandoned([])
+            return lock_now(file)
+
+        monkeypatch.setattr(leftovers, "lock_now", lock_late)
+        ours = Lease(tmp_path)
+        assert other.abandoned([ours.name()]) == []
 
     def test_a_mark_tells_nothing_of_the_name(self) -> None:
         assert mark("toolfold-1") != mark("toolfold-2")

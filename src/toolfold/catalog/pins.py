@@ -11,11 +11,8 @@ server. It is changed under a lock, so that two gateways that list a server at o
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import re
-import time
 from collections.abc import Callable, Container, Generator, Iterable
 from dataclasses import dataclass, field
 from difflib import unified_diff
@@ -29,13 +26,13 @@ from toolfold.catalog.entries import Entry, HeldEntry
 from toolfold.catalog.store import StoredListing, replace_file, stored_listing
 from toolfold.config.settings import ServerConfig, Settings
 from toolfold.errors import ConfigError
+from toolfold.locks import locked
 from toolfold.telemetry.audit_records import ToolNoted
 
 _FORMAT = 1
 _LOCK_SECONDS = 5.0
 """How long another process is waited for. One that takes longer has been suspended; files are replaced as a whole, so
 both can go on, and what has changed is held back all the same."""
-_POLL = 0.01
 _canonical = msgspec.json.Encoder(order="sorted")
 
 
@@ -161,27 +158,11 @@ class Pins:
     @contextlib.contextmanager
     def _locked(self) -> Generator[None]:
         """Alone among all processes, as far as that can be had: without it, what was accepted counts all the same."""
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except OSError:
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                stack.enter_context(locked(self._folder / "lock", seconds=_LOCK_SECONDS))
             yield
-            return
-        try:
-            deadline = time.monotonic() + _LOCK_SECONDS
-            while not _taken(descriptor) and time.monotonic() < deadline:
-                time.sleep(_POLL)
-            yield
-        finally:
-            os.close(descriptor)
-
-
-def _taken(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class Acceptance:

@@ -14,7 +14,6 @@ import contextlib
 import os
 import py_compile
 import shutil
-import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -29,6 +28,7 @@ from toolfold.codegen.annotations import WIDTH
 from toolfold.codegen.names import INDEX, ApiNames
 from toolfold.definitions import ToolDefinition
 from toolfold.errors import ConfigError
+from toolfold.locks import locked
 from toolfold.schema import text
 
 _KEPT_VERSIONS = 3
@@ -103,23 +103,10 @@ def _replace(link: Path, home: Path, state: Path, ordered: list[ToolDefinition],
 @contextlib.contextmanager
 def _alone(state: Path) -> Generator[None]:
     """One writer at a time, so that none removes the version that another is about to use. The wait has a limit."""
-    try:
-        import fcntl
-    except ImportError:  # on Windows a second writer is not worth another mechanism
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(TimeoutError):
+            stack.enter_context(locked(state, os.O_RDONLY | os.O_DIRECTORY, seconds=_LOCK_SECONDS))
         yield
-        return
-    lock = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    deadline = time.monotonic() + _LOCK_SECONDS
-    try:
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.02)
-        yield
-    finally:
-        os.close(lock)
 
 
 _Files = dict[str, tuple[str, ToolDefinition | None]]

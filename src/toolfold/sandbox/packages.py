@@ -6,7 +6,7 @@ down with the hash of every archive, and installed again from exactly that when 
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -17,14 +17,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from toolfold.errors import ConfigError
+from toolfold.locks import locked
 from toolfold.sandbox.anonymous import forget_paths, own_paths
 from toolfold.sandbox.protocol import Log, no_log
 from toolfold.sandbox.runtime import make_readable
@@ -66,22 +65,15 @@ def _key(wanted: list[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-@contextmanager
+@contextlib.contextmanager
 def _locked(path: Path) -> Generator[None]:
     """Two processes that start at once install once. The second waits for the first, within a limit."""
-    deadline = time.monotonic() + _LOCK_SECONDS
-    with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    message = (
-                        f"another process has been installing `sandbox.packages` for {_LOCK_SECONDS / 60:.0f} min."
-                    )
-                    raise ConfigError(message, hint="End it, and try again.") from None
-                time.sleep(0.1)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(path, seconds=_LOCK_SECONDS))
+        except TimeoutError:
+            message = f"another process has been installing `sandbox.packages` for {_LOCK_SECONDS / 60:.0f} min."
+            raise ConfigError(message, hint="End it, and try again.") from None
         yield
 
 

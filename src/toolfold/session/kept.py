@@ -8,7 +8,6 @@ A value is on disk, whole, before the program goes on. The host never looks into
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from toolfold.errors import ValueRefused
+from toolfold.locks import locked
 from toolfold.sandbox.protocol import SessionHome
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -94,12 +94,8 @@ class KeptValues:
         else:
             for above in (self._folder.parent, self._folder.parent.parent):
                 _sync(above)
-        folder = os.open(self._folder, _FOLDER)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
+        with locked(self._folder, _FOLDER) as folder:
             yield folder
-        finally:
-            os.close(folder)
 
     def _check(self, folder: int, file: str, size: int) -> None:
         count, total = 1, size

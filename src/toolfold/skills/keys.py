@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import fcntl
 import os
 import secrets
 from collections.abc import Generator
@@ -20,6 +19,7 @@ import msgspec
 
 from toolfold.catalog.store import replace_file
 from toolfold.errors import PackageRefused, SkillError
+from toolfold.locks import locked
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -146,12 +146,14 @@ class Pins:
 
     @contextlib.contextmanager
     def _changed(self) -> Generator[dict[str, Pin]]:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self._path.parent / f".{_PINS_FILE}.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            pins = self.all()
-            yield pins
-            replace_file(self._path, msgspec.json.format(msgspec.json.encode(pins, order="sorted"), indent=2))
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with locked(self._path.parent / f".{_PINS_FILE}.lock"):
+                pins = self.all()
+                yield pins
+                replace_file(self._path, msgspec.json.format(msgspec.json.encode(pins, order="sorted"), indent=2))
+        except OSError as error:
+            raise SkillError(f"Cannot write {self._path}: {error.strerror or error}.") from None
 
 
 def _read_key(path: Path) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import fcntl
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from toolfold.errors import PackageRefused, SkillError
+from toolfold.locks import locked
 from toolfold.skills.contained import ContainedFolder
 from toolfold.skills.keys import verify
 from toolfold.skills.package import LONGEST_ARCHIVE, SUFFIX, Manifest, Package, canonical, check_manifest, unpack
@@ -152,12 +153,11 @@ class FolderLibrary:
         return self._folder.read(path, limit)
 
     def change(self, edit: Edit, message: str) -> None:
-        try:
-            lock = (self._folder.path / ".lock").open("a")
-        except OSError as error:
-            raise SkillError(f"Cannot write into {self.location}: {error.strerror}.") from None
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self._folder.path / ".lock", mode=0o666))
+            except OSError as error:
+                raise SkillError(f"Cannot write into {self.location}: {error.strerror}.") from None
             for path, content in edit(self.read(INDEX, LONGEST_INDEX)).items():
                 self._folder.write(path, content)  # the index comes last: what it names is there
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import logging
 import os
 import re
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolfold.errors import SkillError
+from toolfold.locks import locked
 from toolfold.skills.contained import ContainedFolder
 from toolfold.skills.folder import Skill
 from toolfold.skills.index import Use, record_of
@@ -113,12 +113,12 @@ class LogseqSkillsIntegration:
     @contextlib.contextmanager
     def _locked(self) -> Generator[None]:
         """One sync of a graph at a time."""
-        descriptor = os.open(self.graph, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.graph, os.O_RDONLY | os.O_DIRECTORY))
+            except OSError as error:
+                raise SkillError(f"Cannot sync with {self.graph}: {error.strerror}.") from None
             yield
-        finally:
-            os.close(descriptor)
 
     def _sync(self, name: str, report: SyncReport) -> None:
         for _ in range(_ATTEMPTS):

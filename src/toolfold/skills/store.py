@@ -13,7 +13,6 @@ Readers need no lock: a skill is replaced at once.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -26,6 +25,7 @@ from pathlib import Path
 from msgspec import structs
 
 from toolfold.errors import SkillError
+from toolfold.locks import locked
 from toolfold.skills.folder import (
     MAX_TEXT,
     TEMPORARY,
@@ -241,19 +241,13 @@ class SkillStore:
     @contextlib.contextmanager
     def _writing(self) -> Generator[None]:
         """One writer at a time, in all processes."""
-        with self._lock:
-            try:
-                self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-                descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except OSError as error:
-                raise SkillError(f"skills cannot be written to {self.root}: {error.strerror}") from None
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Threads of this process wait here as well, where who only reads does not wait for them.
+            with locked(self.root / ".lock"), self._lock:
                 yield
-            except OSError as error:
-                raise SkillError(f"skills cannot be written to {self.root}: {error.strerror or error}") from None
-            finally:
-                os.close(descriptor)
+        except OSError as error:
+            raise SkillError(f"skills cannot be written to {self.root}: {error.strerror or error}") from None
 
     def _open_index(self) -> Index:
         with self._lock:
@@ -319,12 +313,8 @@ class SkillStore:
 
     def _restore(self) -> None:
         """After a crash. Where another process writes just now, what looks left over is its work."""
-        descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked(self.root / ".lock", seconds=0):
             restore_folders(self.root)
-        finally:
-            os.close(descriptor)
 
 
 def _record(folder: Path) -> Record:

@@ -10,7 +10,6 @@ the sums. Days are those of UTC.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Generator, Iterable, Mapping
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+
+from toolfold.locks import locked
 
 FOLDER = "ledger"
 """Its name in the data folder."""
@@ -176,12 +177,8 @@ class LedgerFiles:
     @contextlib.contextmanager
     def _locked(self) -> Generator[None]:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self._folder / "lock"):
             yield
-        finally:
-            os.close(lock)
 
     def _sum_up(self, path: Path) -> None:
         """Replace a file by one with a line for each key, where that makes it much smaller."""

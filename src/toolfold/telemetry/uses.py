@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 from collections import Counter
-from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
+
+from toolfold.locks import locked
 
 FILE = "uses.jsonl"
 _PAUSE = 1.0
@@ -43,7 +43,7 @@ class Uses:
     def counts(self) -> dict[tuple[str, str], int]:
         """What the file says."""
         try:
-            with self._locked(os.O_RDONLY, fcntl.LOCK_SH) as file:
+            with locked(self._path, os.O_RDONLY, shared=True) as file:
                 return _read(file)
         except OSError:
             return {}
@@ -64,22 +64,13 @@ class Uses:
             return
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._locked(os.O_RDWR | os.O_CREAT | os.O_APPEND, fcntl.LOCK_EX) as file:
+            with locked(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
                 os.write(file, _lines(new))
                 if os.fstat(file).st_size > _LARGE:
                     whole = _lines(Counter(_read(file)))
                     if len(whole) < _LARGE // 2:
                         os.ftruncate(file, 0)
                         os.write(file, whole)
-
-    @contextlib.contextmanager
-    def _locked(self, flags: int, lock: int) -> Generator[int]:
-        file = os.open(self._path, flags | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, lock)
-            yield file
-        finally:
-            os.close(file)
 
 
 def _lines(counts: Counter[tuple[str, str]]) -> bytes:

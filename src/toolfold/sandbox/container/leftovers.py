@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import os
@@ -11,6 +10,8 @@ import secrets
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
+
+from toolfold.locks import lock_now
 
 _PREFIX = "toolfold"
 
@@ -22,11 +23,15 @@ class Lease:
         home.mkdir(parents=True, exist_ok=True)
         self._home = home
         self._numbers = itertools.count(1)
-        self._instance = secrets.token_hex(6)
-        path = self._lock(self._instance)
-        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        weakref.finalize(self, _end, lock, path)
+        while True:
+            self._instance = secrets.token_hex(6)
+            path = self._path(self._instance)
+            file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            # Another process may have found the lock free before it was taken, and removes the file.
+            if lock_now(file) and path.exists():
+                break
+            os.close(file)
+        weakref.finalize(self, _end, file, path)
 
     @property
     def label(self) -> str:
@@ -42,25 +47,23 @@ class Lease:
         alive = {path.stem for path in self._home.glob("*.lock") if self._is_held(path)}
         return [name for name in containers if name.removeprefix(f"{_PREFIX}-").rpartition("-")[0] not in alive]
 
-    def _lock(self, instance: str) -> Path:
+    def _path(self, instance: str) -> Path:
         return self._home / f"{instance}.lock"
 
     def _is_held(self, path: Path) -> bool:
         if path.stem == self._instance:
             return True
         try:
-            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             return False
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        else:
+            if not lock_now(file):
+                return True
             path.unlink(missing_ok=True)
             return False
         finally:
-            os.close(lock)
+            os.close(file)
 
 
 def mark(name: str) -> str:

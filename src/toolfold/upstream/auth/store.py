@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import re
 import secrets
@@ -22,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from toolfold.locks import lock_now
 from toolfold.upstream.auth.keyring import KeyringEntry
 
 LOCK_TIMEOUT = 60.0
@@ -263,16 +263,8 @@ class RecordFile:
             return
         try:
             async with asyncio.timeout(LOCK_TIMEOUT):
-                while not _lock(descriptor):  # noqa: ASYNC110 (other processes have no event for us)
+                while not lock_now(descriptor):  # noqa: ASYNC110 (other processes have no event for us)
                     await asyncio.sleep(_POLL)
             yield
         finally:
             os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
