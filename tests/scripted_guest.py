@@ -54,7 +54,7 @@ class Guest:
         """The next frame from the host."""
         self._theirs.setblocking(False)
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self._received) < 4 or len(self._received) < 4 + struct.unpack(">I", self._received[:4])[0]:
                 more = await loop.sock_recv(self._theirs, 1 << 16)
                 assert more, "the host hung up"

@@ -82,7 +82,7 @@ async def _sandbox(
         guest.close()
 
 
-async def _begun(sandbox: Sandbox, guest: Guest, host: Host, seconds: float = 10) -> asyncio.Task[Any]:
+async def _begun(sandbox: Sandbox, guest: Guest, host: Host, seconds: float = 60) -> asyncio.Task[Any]:
     run = asyncio.create_task(sandbox.run("code", host, seconds))
     assert await guest.hear() == {"t": "run", "code": "code"}
     return run
@@ -176,7 +176,7 @@ class TestRun:
             run = await _begun(sandbox, guest, host)
             host.hold = asyncio.Event()
             guest.say(call(1), call(2))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while len(host.asked) < 2:
                     await asyncio.sleep(0.01)
             guest.say(DONE)
@@ -363,7 +363,7 @@ class TestReplies:
         await asyncio.sleep(0.01)
         await first.__aexit__(None, None, None)
         one.cancel()
-        await asyncio.wait_for(two, 5)
+        await asyncio.wait_for(two, 60)
         assert order == [2]
         with pytest.raises(asyncio.CancelledError):
             await one
@@ -374,7 +374,7 @@ class TestReplies:
             waiting = asyncio.create_task(_fetch(budget))
             await asyncio.sleep(0.01)
             assert not waiting.done()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
 
 
 async def _fetch(budget: ReplyBudget) -> None:

@@ -73,7 +73,7 @@ async def _sandbox(
             await backend.close()
 
 
-async def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.02)

@@ -61,7 +61,7 @@ def _ours() -> set[int]:
     return found
 
 
-async def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
@@ -70,7 +70,7 @@ async def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 async def _settled() -> set[int]:
     """Our processes once none of them is about to end any more."""
     before, same = _ours(), 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while same < 30:
             await asyncio.sleep(0.01)
             now = _ours()
@@ -170,11 +170,11 @@ class TestDeath:
         pids = [first_process(one), first_process(two)]
         watching = Watching()
         running = asyncio.create_task(one.run("print('going')\nimport time; time.sleep(60)", watching, 60))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(45):
             await watching.printed_something.wait()
         os.kill(victim, signal.SIGKILL)
         with pytest.raises(SandboxDied, match="zygote ended"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(45):
                 await running
         await _until(lambda: not two.alive and not any(map(is_running, pids)))
         assert await value(await lab.start("three"), "1") == 1

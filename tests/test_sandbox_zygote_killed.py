@@ -200,7 +200,7 @@ async def test_bwrap_that_is_killed_before_it_lets_its_child_go_on_leaves_nothin
     assert is_running(child)
     os.kill(bwrap.pid, signal.SIGKILL)
     bwrap.wait()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while is_running(child):
             await asyncio.sleep(0.01)
     for descriptor in (information, blocked, unblock):
@@ -268,7 +268,7 @@ class TestStarting:
         for _ in range(10):
             await asyncio.sleep(0)
         may_go_on.set()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             await closing
             with pytest.raises(SandboxUnavailable, match="shut down"):
                 await starting
@@ -282,7 +282,7 @@ class TestStarting:
             starts = [asyncio.create_task(backend.start(home, data_dir / "api")) for _ in range(8)]
             await asyncio.sleep(milliseconds / 1000)
             await backend.close()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 started = await asyncio.gather(*starts, return_exceptions=True)
             for cell in started:
                 if isinstance(cell, BaseException):

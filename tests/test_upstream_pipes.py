@@ -178,7 +178,7 @@ class TestWriting:
         sent = sum(len(text) for text in texts)
         assert writer.unread() > sent
         found = b""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while found.count(b"\n") < 3:
                 found += drained(theirs)
                 await asyncio.sleep(0)

@@ -40,7 +40,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child, parent in map(str.split, listed.splitlines()) if int(parent) == pid]
 
 
-def wait_until(check: Callable[[], bool], seconds: float = 15.0) -> None:
+def wait_until(check: Callable[[], bool], seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < until, "it did not happen in time"

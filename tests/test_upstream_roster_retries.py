@@ -158,6 +158,6 @@ async def test_waiters_share_the_end_of_a_fleet(tmp_path: Path) -> None:
         await eventually(lambda: fleet.health()[0].state == "starting")
     for call in calls:
         with pytest.raises(UpstreamUnavailable, match="was closed before it had started"):
-            await asyncio.wait_for(call, 10)
+            await asyncio.wait_for(call, 60)
     with pytest.raises(UpstreamUnavailable, match="is closed"):
         await fleet.call("a", "t", {})

@@ -230,7 +230,7 @@ async def test_a_server_that_dies_in_mid_call_fails_every_call_at_once(
         await fleet.call("a", "echo", {})
         waiting = [asyncio.create_task(fleet.call("a", "hang", {})) for _ in range(3)]
         await asyncio.sleep(0.05)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(45):
             with pytest.raises(UpstreamUnavailable, match=how) as failed:
                 await fleet.call("a", tool, arguments)
             ends = await asyncio.gather(*waiting, return_exceptions=True)
@@ -491,7 +491,7 @@ async def test_a_server_that_does_not_read_cannot_hold_up_a_caller(logs: Path) -
                 await fleet.call("a", "echo", {})
         finally:
             os.kill(pid, signal.SIGCONT)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     assert text_of(await fleet.call("a", "echo", {"n": 3})) == '{"n": 3}'
@@ -554,7 +554,7 @@ async def test_a_call_in_flight_when_the_fleet_closes_fails_and_does_not_hang(lo
         call = asyncio.create_task(fleet.call("a", "hang", {}))
         await asyncio.sleep(0.05)
     with pytest.raises(UpstreamUnavailable, match="closed"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await call
 
 

@@ -32,7 +32,7 @@ def text_of(result: ToolResult) -> str:
     return part.text
 
 
-async def eventually(check: Callable[[], object], seconds: float = 15.0) -> None:
+async def eventually(check: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until something holds that no event of this process announces."""
     async with asyncio.timeout(seconds):
         while not check():

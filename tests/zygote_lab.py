@@ -75,7 +75,7 @@ async def lab_around(data_dir: Path, folder: Path, **settings: Any) -> AsyncGene
             remove_tree(sandbox.home.path)
 
 
-async def value(sandbox: Sandbox, code: str, seconds: float = 20.0) -> Any:
+async def value(sandbox: Sandbox, code: str, seconds: float = 60.0) -> Any:
     """What a program that ends well answers."""
     done = await sandbox.run(code, Listener(slow=False), seconds)
     assert not done.error, done.error
