@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -157,9 +158,8 @@ async def test_an_answer_that_comes_too_late_counts_for_nothing(runtime_dir: Pat
     assert called(runtime_dir) == []
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+async def test_everything_but_a_clear_yes_is_a_no(runtime_dir: Path) -> None:
+    answers = [
         types.ElicitResult(action="decline"),
         types.ElicitResult(action="cancel"),
         types.ElicitResult(action="accept"),
@@ -167,20 +167,22 @@ async def test_an_answer_that_comes_too_late_counts_for_nothing(runtime_dir: Pat
         types.ElicitResult(action="accept", content={"answer": ["run"]}),
         types.ElicitResult(action="accept", content={"other": "run"}),
         types.ElicitResult(action="decline", content={"answer": "run"}),
-    ],
-    ids=["decline", "cancel", "empty", "unknown", "list", "other-key", "decline-with-yes"],
-)
-@pytest.mark.parametrize("mode", ERAS)
-async def test_everything_but_a_clear_yes_is_a_no(runtime_dir: Path, mode: str, answer: types.ElicitResult) -> None:
-    async def give(params: types.ElicitRequestFormParams) -> types.ElicitResult:
-        return answer
+    ]
 
-    async with connected("stdio", mode, runtime_dir, give) as client:
-        told = await text(client, ONE)
-        assert "ApprovalDenied" in told
-        # Clients that nobody watches answer like this: the way to allow it is told.
-        assert "the client" in told
-        assert "toolfold policy allow 'ledger.note'" in told
+    def giving(answer: types.ElicitResult) -> Answer:
+        async def give(params: types.ElicitRequestFormParams) -> types.ElicitResult:
+            return answer
+
+        return give
+
+    async with serving(runtime_dir) as gateway:
+        for mode, answer in itertools.product(ERAS, answers):
+            async with http_client(gateway, mode, giving(answer)) as client:
+                told = await text(client, ONE)
+            assert "ApprovalDenied" in told, (mode, answer)
+            # Clients that nobody watches answer like this: the way to allow it is told.
+            assert "the client" in told, (mode, answer)
+            assert "toolfold policy allow 'ledger.note'" in told, (mode, answer)
     assert called(runtime_dir) == []
 
 
@@ -284,15 +286,16 @@ class TestStrangers:
             assert "ApprovalDenied" in result["result"]["content"][0]["text"]
         assert called(runtime_dir) == []
 
-    @pytest.mark.parametrize("result", [{}, {"action": "yes"}, {"action": "accept", "content": 5}, {"answer": "run"}])
-    async def test_a_malformed_answer_is_a_no(self, runtime_dir: Path, result: dict[str, Any]) -> None:
+    async def test_a_malformed_answer_is_a_no(self, runtime_dir: Path) -> None:
+        results: list[object] = [{}, {"action": "yes"}, {"action": "accept", "content": 5}, {"answer": "run"}]
         async with serving(runtime_dir) as gateway, httpx2.AsyncClient(timeout=60) as http:
-            session = await Older.connect(http, gateway, "ada")
-            async with session.calling(ONE) as events:
-                question = await anext(events)
-                assert await session.post({"jsonrpc": "2.0", "id": question["id"], "result": result}) == 202
-                ended = await anext(events)
-            assert "ApprovalDenied" in ended["result"]["content"][0]["text"]
+            for result in results:
+                session = await Older.connect(http, gateway, "ada")
+                async with session.calling(ONE) as events:
+                    question = await anext(events)
+                    assert await session.post({"jsonrpc": "2.0", "id": question["id"], "result": result}) == 202
+                    ended = await anext(events)
+                assert "ApprovalDenied" in ended["result"]["content"][0]["text"], result
         assert called(runtime_dir) == []
 
 
