@@ -92,6 +92,8 @@ def test_a_writer_does_not_wait_for_ever_for_one_that_is_stuck(
         writing.join(60)
         assert not writing.is_alive()
     assert SAID in "".join(failures)
+    # A program is told of these two, and no program is told where the person keeps anything.
+    assert write not in (kept, saved) or str(tmp_path) not in "".join(failures)
     write(folder)
 
 

@@ -247,7 +247,7 @@ class SkillStore:
             with locked(self.root / ".lock"), self._lock:
                 yield
         except OSError as error:
-            raise SkillError(f"skills cannot be written to {self.root}: {error.strerror or error}") from None
+            raise SkillError(f"skills cannot be written: {error.strerror or error}") from None
 
     def _open_index(self) -> Index:
         with self._lock:
