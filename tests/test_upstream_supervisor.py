@@ -228,6 +228,25 @@ class TestServers:
         assert asked.read_text() == "t"
         assert not is_there(pid)
 
+    def test_a_server_that_has_just_ended_is_told_of_when_everything_ends(self, tmp_path: Path) -> None:
+        code = f"""
+import json, os, socket, sys
+from toolfold.upstream.processes.supervisor_process import SupervisorProcess
+ours, theirs = socket.socketpair()
+supervisor = SupervisorProcess(theirs)
+message = {{"do": "start", "id": 1, "argv": [sys.executable, "-S", "-c", "exit(7)"], "env": {{}}, "cwd": "",
+    "log": {str(tmp_path / "log")!r}, "mark": "m"}}
+socket.send_fds(ours, [json.dumps(message).encode() + b"\\n"], [0, 0])
+supervisor.receive()
+# It has ended, and nobody has collected it: so the list of processes does not have it.
+os.waitid(os.P_PID, supervisor.children[1].pid, os.WEXITED | os.WNOWAIT)
+supervisor.end_everything()
+theirs.close()
+print([json.loads(line)["event"] for line in ours.makefile()])
+"""
+        told = subprocess.run([PYTHON, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        assert (told.stdout, told.stderr) == ("['started', 'exited']\n", "")
+
 
 class TestLog:
     def test_it_starts_again_at_its_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

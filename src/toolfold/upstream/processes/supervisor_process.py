@@ -408,6 +408,7 @@ class SupervisorProcess:
                 # Without a subreaper an orphan leaves our tree, so what was seen once is remembered.
                 seen = {pid for pid in seen if pid in table} | ours
                 if not seen:
+                    self.reap()
                     return
                 if number:
                     send_signal(seen if number == signal.SIGKILL else seen - signalled, number)
