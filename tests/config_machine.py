@@ -8,13 +8,13 @@ import os
 import pty
 import select
 import subprocess
-import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from toolfold.config.documents import Problem
 from toolfold.config.edge import Host
 from toolfold.config.load import Loaded, load
@@ -71,7 +71,7 @@ def texts(problems: list[Problem]) -> list[str]:
 def on_a_terminal(*words: str, cwd: Path, env: Mapping[str, str], answer: str = "") -> tuple[int, str]:
     """Runs `toolfold` on a terminal; its exit code and all that was shown. `answer` is typed at the first `[y/N]`."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-P", "-m", "toolfold", *words]
+    command = [warm.python(), "-P", "-m", "toolfold", *words]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=env)
     os.close(theirs)
     shown = b""

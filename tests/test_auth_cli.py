@@ -7,7 +7,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests import warm
 from tests.oauth_site import Site, browse, running_site
 from tests.test_cli import toolfold
 
@@ -39,7 +39,7 @@ def config(site: Site, tmp_path: Path) -> Path:
 
 @contextmanager
 def login(config: Path, *words: str) -> Generator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "toolfold", "auth", "login", "site", "--no-browser", "--timeout", "60", *words]
+    command = [warm.python(), "-m", "toolfold", "auth", "login", "site", "--no-browser", "--timeout", "60", *words]
     command += ["--config", str(config), "--data", str(config.parent)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from tests import warm
 from tests.lab import lab_fold
 from tests.typed_api import Values, catalog_tools
 from toolfold.definitions import ToolDefinition
@@ -106,7 +106,7 @@ async def test_a_random_valid_result_arrives_as_its_declared_type(
     tools = [{"name": name, "outputSchema": tool.output_schema} for name, tool in usable]
     file = tmp_path / "results.json"
     file.write_text(json.dumps({"tools": tools, "results": results}), encoding="utf-8")
-    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "servers" / "replay.py"), str(file)]}
+    server = {"command": warm.python(), "args": [str(Path(__file__).parent / "servers" / "replay.py"), str(file)]}
     limits = {"tool_calls": 10_000, "timeout": 200}
     async with lab_fold(runtime_dir, servers={"replay": server}, sandbox=limits, policy={"profile": "open"}) as fold:
         result = await fold.run(PROGRAM.replace("ROUNDS", str(ROUNDS)), timeout=200)

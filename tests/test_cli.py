@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.lab import LAB
 from toolfold.cli.main import COMMANDS
 
@@ -30,7 +31,7 @@ def toolfold(
 ) -> subprocess.CompletedProcess[str]:
     place = ["--config", str(config), "--data", str(config.parent)] if config is not None else []
     return subprocess.run(
-        [sys.executable, "-m", "toolfold", *words, *place],
+        [warm.python(), "-m", "toolfold", *words, *place],
         input=stdin,
         capture_output=True,
         text=True,

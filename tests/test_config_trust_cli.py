@@ -7,12 +7,12 @@ import os
 import select
 import socket
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.config_machine import on_a_terminal
 from tests.lab import LAB
 
@@ -38,7 +38,7 @@ class Folder:
 
     def toolfold(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-P", "-m", "toolfold", *words],
+            [warm.python(), "-P", "-m", "toolfold", *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

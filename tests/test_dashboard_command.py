@@ -10,7 +10,6 @@ import re
 import socket
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import httpx2
 import mcp_types as types
 import pytest
 
+from tests import warm
 from tests.asking import called
 from tests.test_gateway_approvals import ONE, text
 from tests.test_gateway_approvals import connected as approving
@@ -55,7 +55,7 @@ async def test_a_terminal_gets_into_the_dashboard_of_a_stdio_gateway(runtime_dir
             assert response.status_code == 200
             assert "<h1>Overview</h1>" in response.text
         # Without a person at a terminal nothing is printed.
-        command = [sys.executable, "-m", "toolfold", "dashboard", "--no-open", "--data", str(runtime_dir)]
+        command = [warm.python(), "-m", "toolfold", "dashboard", "--no-open", "--data", str(runtime_dir)]
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
         assert (ran.returncode, ran.stdout) == (1, "")
         assert "needs a terminal" in ran.stderr
@@ -63,7 +63,7 @@ async def test_a_terminal_gets_into_the_dashboard_of_a_stdio_gateway(runtime_dir
 
 
 def test_without_a_gateway_it_says_how_to_start_one(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "toolfold", "dashboard", "--data", str(tmp_path)]
+    command = [warm.python(), "-m", "toolfold", "dashboard", "--data", str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 1
     assert "No gateway runs with this data folder." in ran.stderr
@@ -89,7 +89,7 @@ async def test_a_gateway_may_have_no_dashboard(runtime_dir: Path, tmp_path: Path
             for path in ("/", "/dashboard/runs", "/dashboard/sign-in/x"):
                 assert (await http.get(path)).status_code == 404
             assert (await http.get("/api/v1/servers")).status_code == 200
-        command = [sys.executable, "-m", "toolfold", "dashboard", "--data", str(runtime_dir)]
+        command = [warm.python(), "-m", "toolfold", "dashboard", "--data", str(runtime_dir)]
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
         assert (ran.returncode, ran.stdout) == (1, "")
         assert "No gateway runs with this data folder." in ran.stderr
@@ -99,7 +99,7 @@ async def test_an_http_gateway_shows_a_link_on_its_terminal_and_tokens_open_noth
     runtime_dir: Path,
 ) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, *serve_command(runtime_dir, "--http", "127.0.0.1:0")]
+    command = [warm.python(), *serve_command(runtime_dir, "--http", "127.0.0.1:0")]
     process = await asyncio.create_subprocess_exec(*command, stderr=theirs)
     os.close(theirs)
     try:

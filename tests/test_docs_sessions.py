@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from toolfold import Toolfold
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +34,7 @@ async def test_programs_and_commands_do_what_the_page_shows(runtime_dir: Path, t
                     assert result.text.split() == expected.split()
                     ran += 1
             for line in text.splitlines() if language == "sh" else ():
-                command = [sys.executable, "-m", *shlex.split(line)]
+                command = [warm.python(), "-m", *shlex.split(line)]
                 done = await asyncio.to_thread(
                     subprocess.run,
                     command,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.lab import lab_fold
 from toolfold import Toolfold
 from toolfold.errors import ConfigError
@@ -53,7 +54,7 @@ def explained(text: str) -> list[str]:
 def test_what_is_wrong_with_a_command_is_on_the_page(tmp_path: Path) -> None:
     env = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "TOOLFOLD_DATA": str(tmp_path)}
     for words in ("fold nothing", "fold", "approve", "auth login nothing"):
-        command = [sys.executable, "-m", "toolfold", *words.split()]
+        command = [warm.python(), "-m", "toolfold", *words.split()]
         done = subprocess.run(
             command, cwd=tmp_path, env=env, input="", capture_output=True, text=True, timeout=60, check=False
         )

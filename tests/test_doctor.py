@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.config_machine import Machine
 from tests.fold_lab import fold
 from tests.lab import LAB
@@ -34,7 +35,7 @@ def machine(tmp_path: Path) -> Machine:
 def doctor(machine: Machine, runtime_dir: Path, *words: str) -> subprocess.CompletedProcess[str]:
     kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
     return subprocess.run(
-        [sys.executable, "-P", "-m", "toolfold", "doctor", "--data", str(runtime_dir), *words],
+        [warm.python(), "-P", "-m", "toolfold", "doctor", "--data", str(runtime_dir), *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

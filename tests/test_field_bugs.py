@@ -98,6 +98,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.lab import LAB, lab_fold
 from tests.third_party import data_dir
 from tests.upstream_lab import AWKWARD, POLITE, eventually
@@ -121,7 +122,7 @@ async def shared_fold(
 ) -> AsyncIterator[Toolfold]:
     servers: dict[str, Any] = {
         "ledger": {"command": sys.executable, "args": [str(HERE / "servers" / "ledger.py"), str(ledger_file)]},
-        "polite": {"command": sys.executable, "args": [POLITE, "stdio"]},
+        "polite": {"command": warm.python(), "args": [POLITE, "stdio"]},
         "awkward": {"command": sys.executable, "args": [AWKWARD]},
     }
     async with lab_fold(data_dir(tmp_path_factory.mktemp("field"), shared_runtime), servers=servers) as fold:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.config_machine import Machine, on_a_terminal
 from tests.fold_lab import everything
 
@@ -32,7 +32,7 @@ def environment(machine: Machine) -> dict[str, str]:
 
 def toolfold(machine: Machine, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", "toolfold", *words],
+        [warm.python(), "-P", "-m", "toolfold", *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

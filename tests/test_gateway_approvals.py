@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import itertools
 import json
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from tests import warm
 from tests.asking import GATHERED, ONE_BY_ONE, SOME_CALLS, called, choices, config
 from tests.test_gateway_http import ACCEPT, INITIALIZE, Gateway, started
 
@@ -63,7 +63,7 @@ async def connected(
     transport: str, mode: str, folder: Path, answer: Answer | None, **approval: Any
 ) -> AsyncGenerator[Client]:
     if transport == "stdio":
-        parameters = StdioServerParameters(command=sys.executable, args=write_config(folder, **approval))
+        parameters = StdioServerParameters(command=warm.python(), args=write_config(folder, **approval))
         async with Client(parameters, mode=mode, elicitation_callback=callback(answer)) as client:
             yield client
     else:

@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests import warm
 from tests.asking import GATHERED, ONE_BY_ONE, SOME_CALLS, called, config
 from tests.test_gateway_approvals import (
     ERAS,
@@ -94,7 +94,7 @@ async def connected(
         # The SDK gives a server few variables of its own.
         parameters = StdioServerParameters(
             command="/bin/sh",
-            args=["-c", 'exec "$@" 2> "$0"', str(log), sys.executable, *write_config(folder, **approval)],
+            args=["-c", 'exec "$@" 2> "$0"', str(log), warm.python(), *write_config(folder, **approval)],
             env={**os.environ, **env},
         )
         async with Client(parameters, mode=mode, elicitation_callback=callback(answer)) as client:
@@ -272,7 +272,7 @@ async def test_without_a_desktop_the_log_points_to_the_command(runtime_dir: Path
 
 
 def test_approve_is_for_people_at_a_terminal(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "toolfold", "approve", "--data", str(tmp_path)]
+    command = [warm.python(), "-m", "toolfold", "approve", "--data", str(tmp_path)]
     ran = subprocess.run(command, input="run\n", capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 1
     assert "needs a terminal" in ran.stderr
@@ -285,7 +285,7 @@ async def approve(folder: Path, typed: dict[str, str]) -> str:
 def on_a_terminal(words: list[str], typed: dict[str, str]) -> str:
     """All that `toolfold` shows on a terminal. `typed` is typed when the text before it was shown, each once."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "toolfold", *words]
+    command = [warm.python(), "-m", "toolfold", *words]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown, left = "", dict(typed)
@@ -354,7 +354,7 @@ class TestOnTheTerminal:
     def test_without_a_terminal_it_is_denied_and_explained(self, runtime_dir: Path, more: list[str]) -> None:
         write_config(runtime_dir)
         words = ["run", "-c", ONE, "--config", str(runtime_dir / "config.json"), "--data", str(runtime_dir), *more]
-        command = [sys.executable, "-m", "toolfold", *words]
+        command = [warm.python(), "-m", "toolfold", *words]
         ran = subprocess.run(
             command, capture_output=True, text=True, timeout=100, check=False, stdin=subprocess.DEVNULL
         )

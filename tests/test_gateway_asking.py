@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests import warm
 from tests.test_gateway_approvals_local import NO_DESKTOP, approve, on_a_terminal
 from tests.test_upstream_asking import ERAS, config, program
 from toolfold.gateway.approval_page import FOLDER
@@ -33,7 +33,7 @@ def words(folder: Path) -> list[str]:
 @asynccontextmanager
 async def gateway(folder: Path, mode: str, **callbacks: Any) -> AsyncGenerator[Client]:
     parameters = StdioServerParameters(
-        command=sys.executable,
+        command=warm.python(),
         args=["-m", "toolfold", "serve", *words(folder)],
         env={**os.environ, **NO_DESKTOP},
     )

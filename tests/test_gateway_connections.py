@@ -7,6 +7,7 @@ import json
 import re
 import resource
 import socket
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -266,7 +267,7 @@ async def test_an_answer_that_is_read_ends_nothing() -> None:
 
 async def test_without_descriptors_it_waits_says_so_once_and_recovers(runtime_dir: Path) -> None:
     log = runtime_dir / "logs" / "toolfold.log"
-    async with serving(runtime_dir, "--token", TOKEN) as gateway:
+    async with serving(runtime_dir, "--token", TOKEN, python=sys.executable) as gateway:
         assert b" 400 " in await ask(await connect(gateway.port))
         await gateway.says("sandbox:")
         used = max(int(entry.name) for entry in Path(f"/proc/{gateway.process.pid}/fd").iterdir())
@@ -284,7 +285,7 @@ async def test_without_descriptors_it_waits_says_so_once_and_recovers(runtime_di
 
 
 async def test_a_hundred_half_open_connections_do_not_keep_a_client_out(runtime_dir: Path) -> None:
-    async with serving(runtime_dir, "--token", TOKEN) as gateway:
+    async with serving(runtime_dir, "--token", TOKEN, python=sys.executable) as gateway:
         strangers = [await connect(gateway.port) for _ in range(300)]
         for _, writer in strangers:
             writer.write(b"POST /mcp HTTP/1.1\r\n")

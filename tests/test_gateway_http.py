@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from starlette.types import Receive, Scope, Send
 
+from tests import warm
 from tests.lab import LAB, lab_fold
 from tests.test_gateway_stdio import serve_command
 from toolfold.errors import ConfigError, UpstreamIsToolfold
@@ -72,15 +72,19 @@ class Gateway:
 
 
 @asynccontextmanager
-async def serving(runtime_dir: Path, *more: str, env: dict[str, str] | None = None) -> AsyncGenerator[Gateway]:
-    async with started(serve_command(runtime_dir, "--http", "127.0.0.1:0", *more), env) as gateway:
+async def serving(
+    runtime_dir: Path, *more: str, env: dict[str, str] | None = None, python: str = ""
+) -> AsyncGenerator[Gateway]:
+    async with started(serve_command(runtime_dir, "--http", "127.0.0.1:0", *more), env, python) as gateway:
         yield gateway
 
 
 @asynccontextmanager
-async def started(command: Sequence[str], env: dict[str, str] | None = None) -> AsyncGenerator[Gateway]:
+async def started(
+    command: Sequence[str], env: dict[str, str] | None = None, python: str = ""
+) -> AsyncGenerator[Gateway]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})}
+        python or warm.python(), *command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})}
     )
     try:
         gateway = Gateway(process, "", [])
@@ -247,7 +251,7 @@ def test_a_token_that_cannot_be_kept_is_one_clear_error(tmp_path: Path) -> None:
 )
 async def test_without_a_token_it_serves_on_loopback_only(runtime_dir: Path, more: list[str], word: bytes) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *serve_command(runtime_dir, *more), stderr=subprocess.PIPE
+        warm.python(), *serve_command(runtime_dir, *more), stderr=subprocess.PIPE
     )
     async with asyncio.timeout(90):
         _, errors = await process.communicate()
@@ -259,7 +263,7 @@ async def test_without_a_token_it_serves_on_loopback_only(runtime_dir: Path, mor
 async def test_a_port_in_use_is_one_clear_error(runtime_dir: Path) -> None:
     async with serving(runtime_dir, "--no-token") as gateway:
         command = serve_command(runtime_dir, "--http", f"127.0.0.1:{gateway.port}")
-        process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(warm.python(), *command, stderr=subprocess.PIPE)
         async with asyncio.timeout(90):
             _, errors = await process.communicate()
         assert process.returncode == 1

@@ -20,6 +20,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from tests import warm
 from toolfold import Toolfold
 from toolfold.gateway.http import serve_http
 from toolfold.gateway.offers import PAGE
@@ -301,7 +302,7 @@ async def test_over_stdio_a_long_result_lies_in_the_connections_workspace_and_ch
     config = runtime_dir / "toolfold.json"
     config.write_text(json.dumps({"servers": {"shelf": SHELF}, "direct": ["shelf.t*", "shelf.grow"], "mode": "hybrid"}))
     words = ["-m", "toolfold", "serve", "--config", str(config), "--data", str(runtime_dir)]
-    parameters = StdioServerParameters(command=sys.executable, args=words)
+    parameters = StdioServerParameters(command=warm.python(), args=words)
     async with Client(parameters, mode=era, message_handler=on_message) as client:
         assert await names(client) == [*OWN, "shelf__grow", "shelf__text"]
         long = text(await client.call_tool("shelf__text", {"size": 50_000}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.test_gateway_greeting import INITIALIZED, hello, request
 from tests.test_gateway_stdio import serve_command
 from toolfold.config.settings import Settings
@@ -41,7 +41,7 @@ PROGRAMS = {
 async def serving(runtime_dir: Path, *more: str) -> AsyncGenerator[tuple[Ask, asyncio.subprocess.Process]]:
     """A gateway on stdio, and a way to call one of its tools: the whole answer as it came."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
+        warm.python(),
         *serve_command(runtime_dir, *more),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -61,7 +61,7 @@ async def test_over_stdio(runtime_dir: Path, number: signal.Signals, busy: bool)
 @pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
 async def test_over_http(runtime_dir: Path, number: signal.Signals, busy: bool) -> None:
-    async with serving(runtime_dir, "--token", "s3cret") as gateway:
+    async with serving(runtime_dir, "--token", "s3cret", python=sys.executable) as gateway:
         assert gateway.process.stderr is not None
         silent = await asyncio.open_connection("127.0.0.1", gateway.port)
         half = await asyncio.open_connection("127.0.0.1", gateway.port)
@@ -93,7 +93,7 @@ async def test_over_http(runtime_dir: Path, number: signal.Signals, busy: bool) 
 
 
 async def test_a_second_signal_does_not_cut_the_clean_up_short(runtime_dir: Path) -> None:
-    async with serving(runtime_dir, "--no-token") as gateway:
+    async with serving(runtime_dir, "--no-token", python=sys.executable) as gateway:
         assert gateway.process.stderr is not None
         await gateway.says("sandbox:")
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):

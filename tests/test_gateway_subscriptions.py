@@ -17,6 +17,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.shared.subscriptions import ResourceUpdated
 
+from tests import warm
 from tests.test_gateway_modes import ERAS, SHELF, Served, serving, settings
 from tests.third_party import npm_program, server
 from tests.upstream_lab import eventually
@@ -284,7 +285,7 @@ async def test_a_server_of_others_sends_updates_over_stdio(tmp_path: Path, era: 
         if message.method == "notifications/resources/updated":
             await updates.put(str(message.params.uri))
 
-    parameters = StdioServerParameters(command=sys.executable, args=words)
+    parameters = StdioServerParameters(command=warm.python(), args=words)
     uri = "toolfold://everything/demo://resource/static/document/features.md"
     async with Client(parameters, mode=era, message_handler=on_message) as client:
         watcher = Watcher(client, era, updates)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.lab import lab_fold
 from toolfold import ConfigError, Toolfold
 from toolfold.config.callers import Mode
@@ -366,7 +367,7 @@ def test_a_line_that_was_cut_off_costs_that_line_only(tmp_path: Path) -> None:
 
 def test_stats_are_printed_without_a_gateway(tmp_path: Path) -> None:
     def stats(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "toolfold", "stats", *words, "--data", str(tmp_path)]
+        command = [warm.python(), "-m", "toolfold", "stats", *words, "--data", str(tmp_path)]
         return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, cwd=tmp_path)
 
     empty = stats()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from toolfold.config.rewrite import TomlFile
 from toolfold.errors import ConfigError
 
@@ -35,7 +35,7 @@ def policy(home: Path, *words: str, code: int = 0) -> str:
     env = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
     env |= {"TOOLFOLD_DATA": str(home / "data")}
     done = subprocess.run(
-        [sys.executable, "-m", "toolfold", "policy", *words],
+        [warm.python(), "-m", "toolfold", "policy", *words],
         capture_output=True,
         text=True,
         env=env,

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import re
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests import warm
 from tests.lab import lab_fold
 from tests.servers.people import ADA, VALUES
 from toolfold import Event, Finished, Output, RunError, ToolCall, Toolfold, ToolfoldError
@@ -60,7 +60,7 @@ ada
 async def people_fold(folder: Path, **settings: Any) -> AsyncGenerator[tuple[Toolfold, Path]]:
     """A fold over the server with people, and the file of what that server was sent."""
     sent = folder / "sent.jsonl"
-    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "servers" / "people.py"), str(sent)]}
+    server = {"command": warm.python(), "args": [str(Path(__file__).parent / "servers" / "people.py"), str(sent)]}
     async with lab_fold(folder, servers={"people": server}, **settings) as fold:
         yield fold, sent
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests import warm
 from tests.servers.people import ADA, TOOLS
 from tests.test_gateway_http import started
 from tests.test_privacy_runs import EVERYTHING, leaks, sent_to
@@ -26,7 +27,7 @@ LONG = "from servers.people import many\nfor row in (await many(count=3000))['ro
 
 
 def command(folder: Path, mode: str, *more: str, **settings: Any) -> list[str]:
-    people = {"command": sys.executable, "args": [str(HERE / "people.py"), str(folder / "sent.jsonl")]}
+    people = {"command": warm.python(), "args": [str(HERE / "people.py"), str(folder / "sent.jsonl")]}
     config = folder / "config.json"
     shown = {"servers": {"people": people}, "privacy": {"mode": mode}, "audit": True, **settings}
     config.write_text(json.dumps(shown))
@@ -67,7 +68,7 @@ def check(results: list[Any], wire: bytes, folder: Path) -> None:
 @pytest.mark.parametrize(("mode", "era"), [("ingress", "2026-07-28"), ("egress", "legacy"), ("egress", "auto")])
 async def test_over_stdio(runtime_dir: Path, mode: str, era: str) -> None:
     wire = runtime_dir / "wire"
-    arguments = [str(HERE / "tee.py"), str(wire), sys.executable, *command(runtime_dir, mode)]
+    arguments = [str(HERE / "tee.py"), str(wire), warm.python(), *command(runtime_dir, mode)]
     async with (
         asyncio.timeout(100),
         Client(StdioServerParameters(command=sys.executable, args=arguments), mode=era) as client,
@@ -121,7 +122,7 @@ async def call_directly(client: Client) -> None:
 async def test_over_stdio_by_direct_calls(runtime_dir: Path, mode: str, era: str) -> None:
     wire = runtime_dir / "wire"
     serve = command(runtime_dir, "egress", "--mode", mode, direct=["people.*"], expose=["prompts", "resources"])
-    arguments = [str(HERE / "tee.py"), str(wire), sys.executable, *serve]
+    arguments = [str(HERE / "tee.py"), str(wire), warm.python(), *serve]
     async with (
         asyncio.timeout(200),
         Client(StdioServerParameters(command=sys.executable, args=arguments), mode=era) as client,

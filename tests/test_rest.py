@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests import warm
 from tests.asking import SERVER as LEDGER
 from tests.asking import called
 from tests.lab import LAB
@@ -513,7 +514,7 @@ async def test_a_client_may_leave_while_a_person_decides(runtime_dir: Path) -> N
 
 async def test_no_private_value_is_told(runtime_dir: Path) -> None:
     people = {
-        "command": sys.executable,
+        "command": warm.python(),
         "args": [str(LEDGER.parent / "people.py"), str(runtime_dir / "sent.jsonl")],
     }
     audit = {"enabled": True, "values": True}

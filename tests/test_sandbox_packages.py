@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import shutil
 import subprocess
-import sys
 import zipfile
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.backends.available import candidate
 from tests.hostile.arena import Listener
 from toolfold.config.settings import SandboxSettings, Settings
@@ -169,7 +169,7 @@ def test_the_command_line_tells_what_it_installs(index: Path, tmp_path: Path) ->
     config = tmp_path / "toolfold.toml"
     config.write_text('[sandbox]\npackages = ["smallthing"]\n')
     code = "import smallthing; print(smallthing.answer())"
-    command = [sys.executable, "-m", "toolfold", "run", "-c", code, "--config", str(config), "--data", str(tmp_path)]
+    command = [warm.python(), "-m", "toolfold", "run", "-c", code, "--config", str(config), "--data", str(tmp_path)]
     first, again = (subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2))
     assert (first.stdout, again.stdout) == ("42\n", "42\n"), first.stderr + again.stderr
     assert "Installing smallthing" in first.stderr

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from toolfold.telemetry.savings import Savings, ServerCost, definition_tokens, price
 from toolfold.telemetry.tokens import count
 
@@ -21,7 +22,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def toolfold(*arguments: str, config: Path, data: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "toolfold", "savings", *arguments, "--config", str(config), "--data", str(data)]
+    command = [warm.python(), "-m", "toolfold", "savings", *arguments, "--config", str(config), "--data", str(data)]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.lab import lab_fold
 from toolfold import Toolfold
 from toolfold.errors import InvalidRequest
@@ -38,7 +38,7 @@ def command(fold: Toolfold, *arguments: str) -> subprocess.CompletedProcess[str]
     config = fold.settings.data_dir / "none.json"
     config.write_text("{}")
     line = [
-        sys.executable,
+        warm.python(),
         "-m",
         "toolfold",
         *arguments,

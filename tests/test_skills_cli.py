@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests import warm
 from tests.office import office
 from toolfold.cli import skills as command
 from toolfold.errors import ToolfoldError
@@ -117,7 +117,7 @@ async def test_a_past_run_becomes_a_skill(runtime_dir: Path) -> None:
         [entry] = await lab.fold.sessions.transcript("work")
         config = runtime_dir / "empty.json"
         config.write_text("{}")
-    command = [sys.executable, "-m", "toolfold", "skills", "promote", entry.run, "--config", str(config)]
+    command = [warm.python(), "-m", "toolfold", "skills", "promote", entry.run, "--config", str(config)]
     done = await anyio.run_process([*command, "--data", str(runtime_dir)], check=False)
     assert done.returncode == 0, done.stderr
     async with office(runtime_dir) as lab:

@@ -28,6 +28,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from tests import warm
 from tests.asking import config
 from tests.test_gateway_http import endpoint, started
 from toolfold import Question, Toolfold
@@ -204,7 +205,7 @@ async def test_over_stdio_the_trace_comes_with_the_message(runtime_dir: Path) ->
     command = ["-m", "toolfold", "serve", "--config", str(file), "--data", str(runtime_dir)]
     with collecting() as collector:
         env = {**os.environ, **environment(collector.port), "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
-        async with Client(StdioServerParameters(command=sys.executable, args=command, env=env)) as client:
+        async with Client(StdioServerParameters(command=warm.python(), args=command, env=env)) as client:
             meta: Any = {"traceparent": TRACEPARENT}
             await client.call_tool("run_code", {"code": "from servers.local import meta\nawait meta()"}, meta=meta)
             assert not collector.spans
@@ -251,7 +252,7 @@ async def test_an_application_finds_approvals_and_cancelled_runs_in_its_spans(ru
 def test_a_collector_that_is_down_is_not_waited_for(runtime_dir: Path) -> None:
     file = runtime_dir / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {}}))
-    command = [sys.executable, "-m", "toolfold", "run", "--config", str(file), "--data", str(runtime_dir)]
+    command = [warm.python(), "-m", "toolfold", "run", "--config", str(file), "--data", str(runtime_dir)]
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:  # takes connections and never answers
         env = {**os.environ, **environment(silent.server_port), "OTEL_BSP_SCHEDULE_DELAY": "1"}
         ran = subprocess.run(

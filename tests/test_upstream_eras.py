@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.upstream_lab import POLITE, eventually, polite, text_of
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import Listing, TextPart
@@ -34,7 +34,7 @@ class Site:
     def start(self) -> None:
         port = [self.port] if self.port else []
         self.process = subprocess.Popen(
-            [sys.executable, POLITE, self.transport, *self.flags, *port], stdout=subprocess.PIPE, text=True
+            [warm.python(), POLITE, self.transport, *self.flags, *port], stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         self.port = self.process.stdout.readline().strip()

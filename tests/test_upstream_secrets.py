@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.lab import lab_fold
 from tests.upstream_lab import SERVERS, text_of
 from toolfold.config.secrets import MASK
@@ -132,7 +133,7 @@ def test_doctor_shows_no_secret(runtime_dir: Path) -> None:
     path = runtime_dir / "mcp.json"
     url = f"http://127.0.0.1:9/{SECRET}/mcp"
     path.write_text(json.dumps({"mcpServers": {"dies": leaky("at-start"), "gone": {"url": url}}}))
-    command = [sys.executable, "-P", "-m", "toolfold", "doctor", "--config", str(path), "--data", str(runtime_dir)]
+    command = [warm.python(), "-P", "-m", "toolfold", "doctor", "--config", str(path), "--data", str(runtime_dir)]
     for more in ([], ["--json"]):
         done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=100, check=False)
         assert "cannot log in" in done.stdout

@@ -244,7 +244,9 @@ supervisor.end_everything()
 theirs.close()
 print([json.loads(line)["event"] for line in ours.makefile()])
 """
-        told = subprocess.run([PYTHON, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        told = subprocess.run(
+            [PYTHON, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
         assert (told.stdout, told.stderr) == ("['started', 'exited']\n", "")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.upstream_lab import AWKWARD, POLITE
 from toolfold import RunResult, Toolfold
 
@@ -32,7 +33,7 @@ async def test_every_program_that_names_a_working_server_runs_the_first_time(run
         working[f"busy{number}"] = awkward("burns=0.5")
         working[f"slow{number}"] = awkward("sleeps=1.5")
         working[f"flaky{number}"] = awkward(f"starts={runtime_dir / f'flaky{number}'}", f"fails={1 + number % 2}")
-    working["sdk"] = {"command": sys.executable, "args": [POLITE, "stdio"]}
+    working["sdk"] = {"command": warm.python(), "args": [POLITE, "stdio"]}
     working["banner"] = awkward("banner", "dies-on-probe")
     broken: dict[str, Any] = {
         "hangs0": awkward("never-answers"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from toolfold.config.settings import ServerConfig
 from toolfold.definitions import TextPart, ToolResult
 
@@ -23,7 +24,7 @@ def awkward(*flags: str, **settings: Any) -> ServerConfig:
 
 def polite(**settings: Any) -> ServerConfig:
     """A server written with the SDK, over stdio."""
-    return ServerConfig(command=sys.executable, args=(POLITE, "stdio"), **settings)
+    return ServerConfig(command=warm.python(), args=(POLITE, "stdio"), **settings)
 
 
 def text_of(result: ToolResult) -> str:
