@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from toolfold.config.settings import ServerConfig
+from toolfold.upstream import tls
 from toolfold.upstream.messages import Parser
 from toolfold.upstream.serverlog import ServerLog
 from toolfold.upstream.sse import EventReader, PostWriter
@@ -136,6 +137,7 @@ async def open_remote(
         auth=authorization.http_auth() if authorization is not None else None,
         timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=None),
         event_hooks={"response": [transport.on_response]},
+        verify=tls.context(),
     ) as client:
         if config.transport == "http":
             async with streamable_http_client(config.url, http_client=client, max_sse_event_size=limit) as (

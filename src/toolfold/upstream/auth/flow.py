@@ -34,6 +34,7 @@ from pydantic import AnyUrl, ValidationError
 
 from toolfold import __version__
 from toolfold.config.settings import ServerConfig
+from toolfold.upstream import tls
 from toolfold.upstream.auth.store import Challenge, Record
 
 TIMEOUT = 30.0
@@ -245,7 +246,7 @@ class Flow:
         self._check(str(request.url))
         request.headers.setdefault("Accept", "application/json")
         request.headers.setdefault("User-Agent", f"toolfold/{__version__}")
-        async with asyncio.timeout(TIMEOUT), httpx2.AsyncClient(timeout=TIMEOUT) as client:
+        async with asyncio.timeout(TIMEOUT), httpx2.AsyncClient(timeout=TIMEOUT, verify=tls.context()) as client:
             answer = await client.send(request, stream=True)
             content = b""
             async for chunk in answer.aiter_bytes():
