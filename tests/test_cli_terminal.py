@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import warm
 from tests.config_machine import on_a_terminal
 from toolfold.cli.console import printable
 
@@ -53,7 +54,7 @@ def catalog(tmp_path: Path) -> Path:
 
 
 def toolfold(*words: str, cwd: Path) -> str:
-    command = [sys.executable, "-P", "-m", "toolfold", *words]
+    command = [warm.python(), "-P", "-m", "toolfold", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=cwd, check=False).stdout
 
 
@@ -84,7 +85,7 @@ def test_a_program_s_output_is_harmless_on_a_terminal_and_exact_in_a_pipe(runtim
     config.write_text('{"mcpServers": {}}')
     program = f"print({NASTY!r})\nraise ValueError({NASTY!r})"
     words = ("run", "-c", program, "--config", str(config), "--data", str(runtime_dir))
-    command = [sys.executable, "-P", "-m", "toolfold", *words]
+    command = [warm.python(), "-P", "-m", "toolfold", *words]
     piped = subprocess.run(command, capture_output=True, timeout=100, cwd=runtime_dir, check=False).stdout
     assert piped == f"{NASTY}\n".encode()
     env = {**os.environ, "TERM": "dumb"}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from tests import warm
 from tests.conformance.client import ScenarioClient, listening
 from tests.conformance.suite import REVISIONS, SCENARIOS, WIRE, Check, client_checks, scenarios, server_checks
 from tests.lab import LAB
@@ -113,7 +113,7 @@ class TestServer:
 @pytest.fixture(scope="module")
 def fixture_url() -> Iterator[str]:
     """The suite's fixtures, on a port of this machine."""
-    command = [sys.executable, str(HERE / "fixture_server.py")]
+    command = [warm.python(), str(HERE / "fixture_server.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

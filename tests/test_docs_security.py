@@ -7,9 +7,9 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
+from tests import warm
 from toolfold.guards import chain
 
 PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def test_the_commands_say_what_the_page_shows(tmp_path: Path) -> None:
     for step in shown:
         command, _, output = step.partition("\n")
         done = subprocess.run(
-            [sys.executable, "-m", *shlex.split(command)],
+            [warm.python(), "-m", *shlex.split(command)],
             capture_output=True,
             text=True,
             env=env,

@@ -22,6 +22,7 @@ from toolfold.config.folding import jsonc
 from toolfold.config.folding.plan import Options, plan_fold
 
 common = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+each_client = settings(common, max_examples=15)
 MEMORY = Path("/dev/shm")
 """Every write goes to disk before the next one; thousands of examples need not wear it out."""
 
@@ -55,7 +56,7 @@ def check_there_and_back(machine: Machine, client: str) -> None:
 
 
 @pytest.mark.parametrize("client", JSON_FILES)
-@common
+@each_client
 @given(data=st.data())
 def test_json_is_byte_for_byte_what_it_was(client: str, data: st.DataObject) -> None:
     name, (key,) = JSON_FILES[client]
@@ -75,7 +76,7 @@ def test_toml_is_byte_for_byte_what_it_was(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("client", JSON_FILES)
-@common
+@each_client
 @given(data=st.data())
 def test_what_the_client_changed_since_stays_and_its_servers_come_back(client: str, data: st.DataObject) -> None:
     name, (key,) = JSON_FILES[client]

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.responses import PlainTextResponse
 
+from tests import warm
 from tests.lab import lab_fold
 from tests.test_gateway_http import ACCEPT, MODERN_META, endpoint
 from tests.test_gateway_stdio import serve_command
@@ -127,7 +127,7 @@ async def test_a_second_hello_is_left_to_the_sdk() -> None:
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_every_request_is_answered_once(runtime_dir: Path, at_once: bool) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *serve_command(runtime_dir), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        warm.python(), *serve_command(runtime_dir), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdin is not None
     assert process.stdout is not None

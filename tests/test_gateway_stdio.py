@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
+from tests import warm
 from tests.lab import LAB
 from toolfold.config.settings import Settings
 from toolfold.gateway.texts import INSTRUCTIONS, TOOLS, offered_tools, only_reads
@@ -33,8 +34,8 @@ def serve_command(runtime_dir: Path, *more: str) -> list[str]:
 
 
 @asynccontextmanager
-async def connected(runtime_dir: Path, mode: str = "auto") -> AsyncGenerator[Client]:
-    parameters = StdioServerParameters(command=sys.executable, args=serve_command(runtime_dir))
+async def connected(runtime_dir: Path, mode: str = "auto", python: str = "") -> AsyncGenerator[Client]:
+    parameters = StdioServerParameters(command=python or warm.python(), args=serve_command(runtime_dir))
     async with Client(parameters, mode=mode) as client:
         yield client
 
@@ -87,7 +88,7 @@ def test_under_a_profile_that_only_reads_run_code_is_read_only_too() -> None:
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28", "auto"])
 async def test_a_client_of_either_era_sees_two_tools_and_can_use_them(runtime_dir: Path, mode: str) -> None:
-    async with connected(runtime_dir, mode) as client:
+    async with connected(runtime_dir, mode, sys.executable) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["search_tools", "run_code"]
         assert "lab" in await text(client, "search_tools", query="add two numbers")
         code = "from servers.lab import add\nprint((await add(a=1, b=2))['sum'])"
@@ -193,7 +194,7 @@ async def test_a_line_of_many_megabytes_passes(runtime_dir: Path) -> None:
 async def test_print_never_reaches_the_protocol_stream(runtime_dir: Path) -> None:
     """Raw lines on the server's stdout: each is JSON-RPC, whatever programs print."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *serve_command(runtime_dir), stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=1 << 24
+        warm.python(), *serve_command(runtime_dir), stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=1 << 24
     )
     assert process.stdin is not None
     assert process.stdout is not None

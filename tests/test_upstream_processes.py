@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,19 +20,23 @@ from toolfold.upstream.fleet import Fleet
 from toolfold.upstream.processes.supervisor import ServerProcess, Supervisor
 
 
-def state(pid: int) -> str:
-    """R, S, Z …, or nothing for a process that is gone."""
-    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return listed.stdout.strip()[:1]
-
-
 def born(pid: int) -> str:
     """When a process was started: its id alone may be another's by now."""
     return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
 
 
+def states(pids: Collection[int]) -> dict[int, str]:
+    """R, S, Z … of each process that is not gone."""
+    if not pids:
+        return {}
+    command = ["ps", "-o", "pid=,stat=", "-p", ",".join(map(str, pids))]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return {int(pid): state[0] for pid, state in map(str.split, listed.splitlines())}
+
+
 def alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if state(pid) not in ("", "Z")]
+    found = states(pids)
+    return [pid for pid in pids if found.get(pid, "Z") != "Z"]
 
 
 def children(pid: int) -> list[int]:
@@ -144,9 +148,9 @@ async def test_ended_servers_are_reaped(tmp_path: Path) -> None:
             pids.append(pid)
             with pytest.raises(UpstreamUnavailable):
                 await fleet.call("a", "die", {})
-        await eventually(lambda: not any(state(pid) for pid in pids))
+        await eventually(lambda: not states(pids))
         assert len(set(pids)) == 3
-    assert not [pid for pid in set(children(os.getpid())) - before if state(pid) == "Z"]
+    assert "Z" not in states(set(children(os.getpid())) - before).values()
 
 
 @pytest.mark.anyio
