@@ -220,7 +220,7 @@ async def played(home: Path, shared_runtime: Path) -> dict[str, tuple[dict[str, 
     """Every scenario for clients: by revision, what the suite found and what we said in the end."""
     found: dict[str, tuple[dict[str, list[Check]], dict[str, str]]] = {}
     for revision in REVISIONS:
-        client = ScenarioClient(home / f"client-{revision}", shared_runtime)
+        client = ScenarioClient(revision, home / f"client-{revision}", shared_runtime)
         async with listening(client, home / "s") as command:
             found[revision] = await client_checks(command, revision, home / f"checks-{revision}"), client.outcomes
     return found
