@@ -29,8 +29,8 @@ from toolfold.upstream.fleet import Fleet
 AT_ONCE = 4
 """The suite starts all scenarios at once; so many are worked on."""
 PATIENCE = {"2025-11-25": 30.0, "2026-07-28": 300.0}
-"""Seconds that a server has for its start. Those of the older revision may be silent; those of the newer one are slow on a
-busy machine, which must not look as if they were older."""
+"""Seconds that a server has for its start. Those of the older revision may be silent; those of the newer one are slow
+on a busy machine, which must not look as if they were older."""
 SIGN_INS = 2
 """How often a person signs in before they give up."""
 CLIENT_METADATA = "https://conformance-test.local/client-metadata.json"

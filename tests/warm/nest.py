@@ -14,11 +14,26 @@ import socket
 import sys
 from typing import Any
 
-IMPORTED = ("mcp", "toolfold.cli.main", "toolfold.fold", "toolfold.gateway.http", "toolfold.gateway.server")
+IMPORTED = (
+    "mcp",
+    "rich.markup",
+    "toolfold.catalog.search.vectors",
+    "toolfold.cli.live",
+    "toolfold.cli.main",
+    "toolfold.fold",
+    "toolfold.gateway.http",
+    "toolfold.gateway.server",
+    "toolfold.guards.audit",
+    "toolfold.guards.privacy",
+    "toolfold.review.review",
+    "toolfold.sandbox.zygote.backend",
+    "toolfold.session.start",
+)
 READ_AT_THE_START = ("PYTHONPATH", "PYTHONHASHSEED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONWARNINGS")
 
 
 def main() -> None:
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # only a process with one thread can be copied whole
     for module in IMPORTED:
         importlib.import_module(module)
     gc.collect()
