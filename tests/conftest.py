@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -39,6 +40,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((folder for folder in ALONE if f"/{folder}/" in file), file)
 
     return ByFile(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and what they import are there to stay: nobody need look through them for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

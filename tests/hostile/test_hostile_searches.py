@@ -42,6 +42,6 @@ async def test_answers_that_are_not_read_are_not_made(runtime_dir: Path, tmp_pat
         for number in range(1, 1500):
             raw(frame({{**REQUEST, "id": number}}))
         """
-        result = await fold.run(Speech("flood", "", code, "timeout").program, session="s", timeout=8, check=False)
+        result = await fold.run(Speech("flood", "", code, "timeout").program, session="s", timeout=4, check=False)
     assert "stopped after" in str(result.error)
     assert peak() - before < _HOST_MAY_GROW
