@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 @functools.cache
 def python() -> str:
-    """Starts the nest when it is first asked for; it ends with this process."""
+    """Starts the nest when it is first asked for. It ends with this process, however that ends, and leaves nothing."""
     if sys.platform != "linux":
         return sys.executable
     folder = Path(tempfile.mkdtemp(prefix="toolfold-warm-"))
@@ -42,9 +42,6 @@ def python() -> str:
         assert nest.stdin is not None
         nest.stdin.close()
         nest.wait(timeout=30)
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
 
     atexit.register(end)
     return str(launcher)

@@ -9,6 +9,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -39,7 +40,9 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # what was made until now stays as it is, so that copies share its memory
     request = wait_for_request(sys.argv[1])
-    if request is not None:
+    if request is None:
+        shutil.rmtree(os.path.dirname(sys.argv[1]))  # noqa: PTH120
+    else:
         become(request)
 
 
