@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import warm
 from toolfold.demo.fleet import build
 from toolfold.demo.servers.wire import MODERN_VERSIONS, Wire
 
@@ -101,9 +103,11 @@ def converse(command: list[str], lines: list[dict[str, Any]]) -> list[dict[str, 
     return answers
 
 
-def both(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def both(lines: list[dict[str, Any]], folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     ours = converse([sys.executable, "-m", "toolfold.demo", "serve", "grafana"], lines)
-    return ours, converse([sys.executable, "-c", SDK_SERVER], lines)
+    server = folder / "server.py"
+    server.write_text(SDK_SERVER)
+    return ours, converse([warm.python(), str(server)], lines)
 
 
 @pytest.mark.parametrize(
@@ -111,15 +115,15 @@ def both(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[s
     [MODERN, *(handshake(version) for version in ("2025-06-18", "2025-11-25", "1999-01-01"))],
     ids=["modern", "2025-06-18", "2025-11-25", "unknown"],
 )
-def test_every_answer_is_the_one_that_the_sdk_gives(lines: list[dict[str, Any]]):
-    ours, theirs = both(lines)
+def test_every_answer_is_the_one_that_the_sdk_gives(lines: list[dict[str, Any]], tmp_path: Path):
+    ours, theirs = both(lines, tmp_path)
     assert ours == theirs
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26"])
-def test_an_old_client_gets_all_that_the_sdk_tells_it(version: str):
+def test_an_old_client_gets_all_that_the_sdk_tells_it(version: str, tmp_path: Path):
     # The SDK leaves out what these versions did not have yet; to say more than an old client reads does no harm.
-    ours, theirs = both(handshake(version))
+    ours, theirs = both(handshake(version), tmp_path)
     for mine, reference in zip(ours, theirs, strict=True):
         assert contains(mine, reference), (mine, reference)
 

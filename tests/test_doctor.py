@@ -41,7 +41,7 @@ def doctor(machine: Machine, runtime_dir: Path, *words: str) -> subprocess.Compl
         text=True,
         timeout=110,
         cwd=machine.cwd,
-        env={**kept, "HOME": str(machine.home), "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**kept, "HOME": str(machine.home)},
         check=False,
     )
 
