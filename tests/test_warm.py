@@ -37,7 +37,14 @@ def test_words_streams_folder_and_status(python: object, tmp_path: Path) -> None
 )
 def test_signals(python: object, number: signal.Signals, status: int, tmp_path: Path) -> None:
     assert callable(python)
-    code = "import time\nprint('ready', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise SystemExit(9)"
+    code = """
+import time
+try:
+    print('ready', flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    raise SystemExit(9)
+"""
     process = start(str(python()), tmp_path, code)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
