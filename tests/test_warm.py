@@ -12,7 +12,10 @@ import pytest
 
 from tests import warm
 
-PYTHONS = pytest.mark.parametrize("python", [warm.python, lambda: sys.executable], ids=["warm", "real"])
+
+@pytest.fixture(params=["warm", "real"])
+def python(request: pytest.FixtureRequest) -> str:
+    return warm.python() if request.param == "warm" else sys.executable
 
 
 def start(python: str, folder: Path, code: str, *words: str) -> subprocess.Popen[str]:
@@ -22,21 +25,17 @@ def start(python: str, folder: Path, code: str, *words: str) -> subprocess.Popen
     return subprocess.Popen([python, str(script), *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=folder)
 
 
-@PYTHONS
-def test_words_streams_folder_and_status(python: object, tmp_path: Path) -> None:
-    assert callable(python)
+def test_words_streams_folder_and_status(python: str, tmp_path: Path) -> None:
     code = "import os, sys\nprint(sys.argv[1:], input(), os.getcwd())\nprint('é', file=sys.stderr)\nsys.exit(7)"
-    process = start(str(python()), tmp_path, code, "a", "b c")
+    process = start(python, tmp_path, code, "a", "b c")
     assert process.communicate("typed\n", timeout=60) == (f"['a', 'b c'] typed {tmp_path}\n", "é\n")
     assert process.returncode == 7
 
 
-@PYTHONS
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 9), (signal.SIGKILL, -signal.SIGKILL)]
 )
-def test_signals(python: object, number: signal.Signals, status: int, tmp_path: Path) -> None:
-    assert callable(python)
+def test_signals(python: str, number: signal.Signals, status: int, tmp_path: Path) -> None:
     code = """
 import time
 try:
@@ -45,7 +44,7 @@ try:
 except KeyboardInterrupt:
     raise SystemExit(9)
 """
-    process = start(str(python()), tmp_path, code)
+    process = start(python, tmp_path, code)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
