@@ -252,12 +252,22 @@ class TestChoice:
         assert "proved earlier" not in choice.evidence
         assert "proved earlier" in (await choose(SandboxSettings(), tmp_path)).evidence
 
+    async def test_a_proof_holds_for_every_data_folder_with_the_same_runtime(
+        self, tmp_path: Path, shared_runtime: Path
+    ) -> None:
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "runtime").symlink_to(shared_runtime)
+            choice = await choose(SandboxSettings(backend="bubblewrap"), tmp_path / name)
+        assert "proved earlier" in choice.evidence
+
     async def test_a_spoilt_memory_of_proofs_only_costs_a_probe(
         self, runtime_dir: Path, tmp_path: Path, ways: Callable[..., None]
     ) -> None:
         starts = _Counting((await candidate("bubblewrap", runtime_dir)).backend)
         ways(bubblewrap=[offer(starts)])
-        (tmp_path / "sandbox-proofs.json").write_bytes(b"\xff not json")
+        (tmp_path / "runtime").mkdir()
+        (tmp_path / "runtime/proofs.json").write_bytes(b"\xff not json")
         await choose(SandboxSettings(), tmp_path)
         assert starts.started == 1
 

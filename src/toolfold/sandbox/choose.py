@@ -25,7 +25,7 @@ from toolfold.sandbox.protocol import Backend, Log, no_log
 if TYPE_CHECKING:
     from toolfold.sandbox.runtime import Runtime
 
-_PROOFS = "sandbox-proofs.json"
+_PROOFS = Path("runtime", "proofs.json")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -128,6 +128,7 @@ def _remember(path: Path, key: str, evidence: str) -> None:
     name = key.rsplit("-", 1)[0]
     kept = {old: text for old, text in _load(path).items() if not old.startswith(f"{name}-")}
     with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{os.getpid()}")
         temporary.write_bytes(msgspec.json.encode(kept | {key: evidence}))
         temporary.replace(path)
@@ -229,4 +230,4 @@ def _parts(
     async def title() -> str:
         return f"bubblewrap {await asyncio.to_thread(bubblewrap_version, bwrap)}"
 
-    return runtime, bwrap, packages, title, f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root}"
+    return runtime, bwrap, packages, title, f"{bwrap} {stat.st_size} {stat.st_mtime_ns} {runtime.root.resolve()}"
