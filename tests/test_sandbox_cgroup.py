@@ -128,6 +128,15 @@ def test_a_busy_process_in_a_real_group_is_frozen_thawed_and_killed() -> None:
         assert group.remove()
 
 
+def test_a_group_that_is_gone_already_counts_as_removed() -> None:
+    groups = find_cgroups()
+    if groups is None:
+        pytest.skip("no group can be made here: run as root, or under systemd-run -p Delegate=yes")
+    group = groups.create(Bounds(memory=100_000_000, processes=10, cores=1))
+    assert group.remove()
+    assert group.remove()
+
+
 def _ran(pid: int) -> int:
     """Nanoseconds."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])

@@ -104,6 +104,16 @@ async def test_an_end_from_another_process_reaches_the_live_session(fold: Toolfo
     assert await ran(fold, "print(1)", "ended") == "1"
 
 
+async def test_only_the_person_is_told_who_else_has_sessions(fold: Toolfold) -> None:
+    await ran(fold, "rows = 1", "theirs", caller="alice")
+    with pytest.raises(InvalidRequest) as refused:
+        await fold.sessions.show("theirs")
+    assert "need `--caller`: alice" in refused.value.hint
+    with pytest.raises(InvalidRequest) as refused:
+        await fold.sessions.show("mine", caller="bob")
+    assert "alice" not in refused.value.hint
+
+
 async def test_a_program_ends_with_its_session(fold: Toolfold) -> None:
     begun = asyncio.Event()
     running = asyncio.create_task(

@@ -145,7 +145,10 @@ async def test_roots_that_our_client_has_are_the_servers_to_know(tmp_path: Path,
 
     async with Fleet({"a": ServerConfig(command=sys.executable, args=(ASKS, era))}, log_dir=tmp_path) as fleet:
         assert json.loads(text_of(await fleet.call("a", "roots", {}))) == {"roots": []}
+        assert "roots" not in text_of(await fleet.call("a", "capabilities", {}))
     async with Fleet({"a": ServerConfig(command=sys.executable, args=(ASKS, era))}, log_dir=tmp_path) as fleet:
         fleet.roots = roots
         told = json.loads(text_of(await fleet.call("a", "roots", {})))
         assert [root["uri"] for root in told["roots"]] == ["file:///work", "file:///tmp"]
+        offered = json.loads(text_of(await fleet.call("a", "capabilities", {})))
+        assert "roots" in (offered if era == "older" else offered["now"])

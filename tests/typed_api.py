@@ -87,11 +87,14 @@ def simple(name: str = "do_it", server: str = "demo", /, **properties: Any) -> T
 
 
 _PLACE: dict[str, Any] = {"type": "object", "properties": {"city": {}, "zip": {}}, "required": ["city"]}
-# Tools whose first parameter is a text, a record, any object, anything; for the ways to give arguments.
+_HEADERS: dict[str, Any] = {"type": "object", "properties": {"If-Match": {}}, "required": ["If-Match"]}
+# Tools whose first parameter is a text, a record (one has a key that is no name), any object, anything; for the ways
+# to give arguments.
 FORMS = [
     simple("create_issue", "s", labels={"type": "array"}, owner_={"type": "string"}, repo_={"type": "string"}),
     simple("visit", "s", place_=_PLACE, when={"type": "string"}),
     simple("move", "s", place_=_PLACE, id_={"type": "string"}),
+    simple("send", "s", headers_=_HEADERS, when={"type": "string"}),
     simple("store", "s", data_={"type": "object"}),
     simple("find", "s", filter={"type": ["object", "null"]}, limit={"type": "integer"}),
     simple("anything", "s", value_={}),
@@ -125,6 +128,7 @@ CALLS: list[tuple[str, Any]] = [
     ("visit({'city': 'x'})", {"place": {"city": "x"}}),
     ("visit({'city': 'x'}, when='now')", {"place": {"city": "x"}, "when": "now"}),
     ("move({'city': 'x'}, id='7')", {"place": {"city": "x"}, "id": "7"}),
+    ("send({'If-Match': 'e'})", {"headers": {"If-Match": "e"}}),
     ("store({'a': 1})", {"data": {"a": 1}}),
     ("find({'state': 'open'})", {"filter": {"state": "open"}}),
     ("find({'state': 'open'}, limit=3)", {"filter": {"state": "open"}, "limit": 3}),

@@ -251,6 +251,8 @@ class TestChoice:
             assert starts.started == expected
         assert "proved earlier" not in choice.evidence
         assert "proved earlier" in (await choose(SandboxSettings(), tmp_path)).evidence
+        # That of the first identity no longer applied.
+        assert len(json.loads((tmp_path / "runtime/proofs.json").read_bytes())) == 1
 
     async def test_a_proof_holds_for_every_data_folder_with_the_same_runtime(
         self, tmp_path: Path, shared_runtime: Path
