@@ -77,7 +77,8 @@ def keep(connection: socket.socket) -> dict[str, Any]:
         return request
     for fd in streams:
         os.close(fd)
-    connection.send(str(pid).encode())
+    with contextlib.suppress(OSError):  # gone already: then the connection has ended, too
+        connection.send(str(pid).encode())
     end = os.pidfd_open(pid)
     if end not in select.select([connection, end], [], [])[0]:
         os.kill(pid, signal.SIGKILL)
