@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from tests.office import office
-from toolfold import ApprovalRequest, Finished, ToolCall
+from toolfold import ApprovalRequest, Finished, ToolCall, Toolfold
+from toolfold.gateway.views.viewer import Viewer
+from toolfold.gateway.views.views import Views
+from toolfold.telemetry.activity import Activity
 
 pytestmark = pytest.mark.anyio
 
@@ -136,6 +139,31 @@ async def test_what_is_denied_to_a_caller_is_not_there_for_it(runtime_dir: Path)
     assert "send_mail" not in str(near.error).replace(other, "")
     assert used.output == "did send.mail\n"
     assert mine.output == "did send_mail\n"
+
+
+async def test_a_server_that_is_denied_to_a_caller_is_not_named_to_it_before_it_is_listed(runtime_dir: Path) -> None:
+    rules = [{"match": "payroll.*", "caller": "ci", "do": "deny"}]
+    servers = {"payroll": {"command": "/no/such/payroll"}}
+    config = {"servers": servers, "policy": {"rules": rules}}
+    programs = ["import servers.payroll", "from toolfold import call_mcp_tool\nawait call_mcp_tool('payroll.pay', {})"]
+
+    async def told(caller: str) -> list[str]:
+        queries = ["", "pay the wages", "server:payroll", "payroll.pay"]
+        runs = [str((await fold.run(code, caller=caller)).error) for code in programs]
+        searches = [(await fold.search(query, caller=caller)).text for query in queries]
+        shown = (await Views(fold, Activity()).servers(Viewer(caller))).servers
+        counted = (await Views(fold, Activity()).overview(Viewer(caller))).servers
+        return [*runs, *searches, str(shown), str(counted)]
+
+    async with Toolfold.open(config, data_dir=runtime_dir) as fold:
+        mine, theirs = await told("web"), await told("ci")
+    reason = "cannot be run"
+    assert [reason in text for text in mine] == [True, True, True, True, True, True, True, False]
+    assert "failed" in mine[-1]
+    assert [reason in text or "failed" in text for text in theirs] == [False] * len(theirs)
+    assert "There is no server module servers.payroll." in theirs[0]
+    assert theirs[4] == 'There is no server "payroll".'
+    assert [text for text in (*theirs[2:4], *theirs[5:]) if "payroll" in text] == []
 
 
 async def test_a_rule_for_a_session_or_on_arguments_only_refuses(runtime_dir: Path) -> None:

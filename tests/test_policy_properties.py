@@ -304,3 +304,44 @@ def test_careful_asks_about_a_sensible_part_of_real_catalogs(shared: Path) -> No
     assert 0.1 < len(asked) / len(tools) < 0.25
     assert 20 < len(by_name) < 100
     assert not [name for name in by_name if name.lower().startswith(("get", "list", "search", "read", "find"))]
+
+
+@given(
+    policies, names, names, words, st.dictionaries(st.sampled_from(["readOnlyHint", "destructiveHint"]), st.booleans())
+)
+@example(PolicySettings(rules=(Rule(match="github.*", do="deny"),)), "github", "get", "ci", {})
+def test_a_server_is_hidden_before_it_is_listed_only_where_all_its_tools_are_denied(
+    settings: PolicySettings, server: str, name: str, caller: str, annotations: dict[str, Any]
+) -> None:
+    policy = Policy(settings)
+    tool = ToolDefinition(server=server, name=name, annotations=annotations)
+    assert policy.scope(caller).may_know(server) or policy.denial(caller, tool) is not None
+
+
+@pytest.mark.parametrize(
+    ("rules", "known"),
+    [
+        ([], True),
+        ([{"match": "mail.*", "do": "deny"}], False),
+        ([{"match": "M-ail.*", "do": "deny"}], True),
+        ([{"match": "Mail.*", "do": "deny"}], False),
+        ([{"match": "*", "do": "deny"}], False),
+        ([{"match": "*.*", "do": "deny"}], False),
+        ([{"match": "mail.*", "caller": "web", "do": "deny"}], True),
+        ([{"match": "mail.*", "session": "trial", "do": "deny"}], True),
+        ([{"match": "mail.*", "args": {"to": "boss"}, "do": "deny"}], True),
+        ([{"match": "mail.*", "when": {"read_only": False}, "do": "deny"}], True),
+        ([{"match": "mail.send*", "do": "deny"}], True),
+        ([{"match": "resource:mail:*", "do": "deny"}], True),
+        ([{"match": "mail.get_*", "do": "allow"}, {"match": "*", "do": "deny"}], True),
+        ([{"match": "mail.*", "args": {"to": "me"}, "do": "ask"}, {"match": "*", "do": "deny"}], True),
+        ([{"match": "Mail.*", "do": "allow"}, {"match": "*", "do": "deny"}], False),
+        ([{"match": "chat.*", "do": "allow"}, {"match": "*", "do": "deny"}], False),
+        ([{"match": "resource:mail:*", "do": "allow"}, {"match": "*", "do": "deny"}], True),
+        ([{"match": "*", "when": {"read_only": True}, "do": "allow"}, {"match": "*", "do": "deny"}], True),
+        ([{"match": "mail.*", "do": "deny"}, {"match": "mail.*", "do": "allow"}], False),
+    ],
+)
+def test_who_may_know_of_a_server_before_it_is_listed(rules: list[dict[str, Any]], known: bool) -> None:
+    settings = PolicySettings.model_validate({"rules": rules})
+    assert Policy(settings).scope("ci").may_know("mail") is known

@@ -36,6 +36,7 @@ from toolfold.catalog.entries import (
     Entry,
     HeldEntry,
     Kind,
+    Knows,
     Scope,
     ServerInfo,
     View,
@@ -254,17 +255,18 @@ class Catalog:
         limit: int | None = None,
         server: str | None = None,
         allow: Allow | None = None,
+        knows: Knows | None = None,
         explain: bool = False,
         skills: SkillEntries | None = None,
     ) -> Answer:
         """What matches, best first. An empty query lists the servers, `server:NAME` (or `server=`) one of them.
 
-        `allow` decides what the caller may know of: what it refuses is neither shown nor counted nor hinted at.
-        `skills` are found beside tools, and listed as those of a server `skills`.
+        `allow` decides what the caller may know of: what it refuses is neither shown nor counted nor hinted at. `knows`
+        does so for servers that nothing is known of yet. `skills` are found beside tools, as a server `skills`.
         """
         check_detail(detail)
         asked = Query.read(query)
-        view = View.of(self.entries, self.servers, allow)
+        view = View.of(self.entries, self.servers, allow, knows)
         wanted = server or asked.server
         if wanted:
             known = self._server(wanted, view.servers)
@@ -368,7 +370,8 @@ class Catalog:
     def _unknown_server(self, written: str, servers: Sequence[ServerInfo]) -> Answer:
         labels = [server_label(self.names, server.name) for server in servers]
         listed = ", ".join(nearest_words(written, labels) or labels[:10])
-        return Answer(text=f'There is no server {_quoted(written)}. Nearest: {listed}. "" lists all {len(servers)}.')
+        others = f' Nearest: {listed}. "" lists all {len(servers)}.' if servers else ""
+        return Answer(text=f"There is no server {_quoted(written)}.{others}")
 
     def _ranker(self, skills: SkillEntries | None = None) -> Ranker:
         return self._rankers.ranker(self._state.scope, self._state.version, self._state.entries, skills)

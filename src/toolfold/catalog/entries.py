@@ -241,9 +241,15 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     missing: bool = False
 
+    @property
+    def entries(self) -> int:
+        return self.tools + self.resources + self.prompts
+
 
 Allow = Callable[[Entry], bool]
 """Whether a caller may know of an entry. It is asked once per entry and question."""
+Knows = Callable[[str], bool]
+"""Whether a caller may know of a server, by its name, before anything that it offers is known."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +259,11 @@ class Scope:
     key: str = ""
     allow: Allow | None = None
     """None: everything."""
+    knows: Knows | None = None
+    """None: every server."""
+
+    def may_know(self, server: str) -> bool:
+        return self.knows is None or self.knows(server)
 
 
 EVERYTHING = Scope()
@@ -264,14 +275,27 @@ class View:
     `mask` says of every entry whether it is seen; None when all are.
     """
 
-    def __init__(self, entries: Sequence[Entry], servers: Sequence[ServerInfo], mask: list[bool] | None) -> None:
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        servers: Sequence[ServerInfo],
+        mask: list[bool] | None,
+        knows: Knows | None = None,
+    ) -> None:
         self._all = entries
         self._servers = servers
         self.mask = mask
+        self._knows = knows
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], servers: Sequence[ServerInfo], allow: Allow | None) -> View:
-        return cls(entries, servers, None if allow is None else [bool(allow(entry)) for entry in entries])
+    def of(
+        cls,
+        entries: Sequence[Entry],
+        servers: Sequence[ServerInfo],
+        allow: Allow | None,
+        knows: Knows | None = None,
+    ) -> View:
+        return cls(entries, servers, None if allow is None else [bool(allow(entry)) for entry in entries], knows)
 
     @cached_property
     def entries(self) -> Sequence[Entry]:
@@ -282,7 +306,9 @@ class View:
     @cached_property
     def servers(self) -> Sequence[ServerInfo]:
         """The servers with what is seen of each, without those of which nothing is."""
-        return self._servers if self.mask is None else with_counts(self._servers, self.entries, drop=True)
+        knows = self._knows
+        known = self._servers if knows is None else [one for one in self._servers if one.entries or knows(one.name)]
+        return known if self.mask is None else with_counts(known, self.entries, drop=True)
 
     @cached_property
     def _digests(self) -> set[bytes]:
@@ -296,7 +322,7 @@ class View:
         """The same view of one server."""
         seen = self.mask or [True] * len(self._all)
         mask = [one and entry.server == server for one, entry in zip(seen, self._all, strict=True)]
-        return View(self._all, self._servers, mask)
+        return View(self._all, self._servers, mask, self._knows)
 
 
 def with_counts(servers: Sequence[ServerInfo], entries: Iterable[Entry], *, drop: bool) -> list[ServerInfo]:
@@ -307,7 +333,6 @@ def with_counts(servers: Sequence[ServerInfo], entries: Iterable[Entry], *, drop
     found: list[ServerInfo] = []
     for server in servers:
         mine = counts[server.name]
-        had = server.tools + server.resources + server.prompts
-        if not drop or not had or any(mine.values()):
+        if not drop or not server.entries or any(mine.values()):
             found.append(replace(server, tools=mine["tool"], resources=mine["resource"], prompts=mine["prompt"]))
     return found

@@ -16,7 +16,7 @@ from toolfold.catalog.skill_entries import SkillEntries
 from toolfold.definitions import Listing, ToolDefinition
 from toolfold.errors import UnknownTool, UpstreamError, UpstreamIsToolfold
 from toolfold.upstream.fleet import Fleet
-from toolfold.upstream.roster import Roster
+from toolfold.upstream.roster import Roster, ServerState
 
 _T = TypeVar("_T")
 FIRST_LISTING = 20.0
@@ -61,13 +61,20 @@ class LiveCatalog:
         skills: Callable[[], SkillEntries | None] = lambda: None,
     ) -> Answer:
         """What matches, best first, with a line about servers that are not there yet."""
-        await self.listed_once(query=query)
+        await self.listed_once(query=query, scope=scope)
         answer = await self._ask(
             lambda: self.catalog.search(
-                query, detail=detail, limit=limit, server=server, explain=explain, allow=scope.allow, skills=skills()
+                query,
+                detail=detail,
+                limit=limit,
+                server=server,
+                allow=scope.allow,
+                knows=scope.knows,
+                explain=explain,
+                skills=skills(),
             )
         )
-        return replace(answer, text="\n".join(filter(None, [answer.text, self._absent()])))
+        return replace(answer, text="\n".join(filter(None, [answer.text, self._absent(scope)])))
 
     async def everything(
         self, detail: Detail, limit: int | None, server: str | None, scope: Scope = EVERYTHING, *, offset: int = 0
@@ -79,14 +86,15 @@ class LiveCatalog:
 
     async def find(self, written: str, scope: Scope = EVERYTHING) -> ToolDefinition:
         """The tool that a program means by a name that is not quite one. Raises UnknownTool with the nearest names."""
-        await self.listed_once(query=written)
+        await self.listed_once(query=written, scope=scope)
         try:
             return await self._ask(lambda: self.catalog.find(written, allow=scope.allow))
         except UnknownTool as error:
-            server, _ = server_in(written, {folded(name): name for name in self.catalog.missing})
-            if server is not None and (state := self.roster.states().get(server)) is not None:
-                raise UnknownTool(f"{written.strip()[:100]!r} is not available now: {state.text}") from None
-            error.hint = " ".join(filter(None, [error.hint, self._absent()]))
+            states = self.missing(scope)
+            server, _ = server_in(written, {folded(name): name for name in states})
+            if server is not None:
+                raise UnknownTool(f"{written.strip()[:100]!r} is not available now: {states[server].text}") from None
+            error.hint = " ".join(filter(None, [error.hint, self._absent(scope)]))
             raise
 
     async def warm(self) -> None:
@@ -122,23 +130,34 @@ class LiveCatalog:
         return {name: state.error for name, state in states.items() if state.state == "failed" and state.error}
 
     async def listed_once(
-        self, servers: Container[str] | None = None, *, query: str = "", timeout: float = FIRST_LISTING
+        self,
+        servers: Container[str] | None = None,
+        *,
+        query: str = "",
+        timeout: float = FIRST_LISTING,
+        scope: Scope = EVERYTHING,
     ) -> None:
         """A search waits once for each server that was never listed, and longer only where nothing is known at all."""
         missing = [server for server in self.catalog.missing if server not in self._waited_for or _is_in(query, server)]
+        missing = [server for server in missing if scope.may_know(server)]
         if servers is not None:
             missing = [server for server in missing if server in servers]
         if missing:
             self._waited_for.update(missing)
             await self.listed(missing, min(timeout, _SOME_KNOWN if self.catalog.entries else FIRST_LISTING))
 
-    def _absent(self) -> str:
+    def missing(self, scope: Scope) -> dict[str, ServerState]:
+        """The servers that were never listed, as far as a caller may know of them, and how each of them is."""
+        states = self.roster.states()
+        return {name: states[name] for name in self.catalog.missing if name in states and scope.may_know(name)}
+
+    def _absent(self, scope: Scope) -> str:
         """One line about the servers that are not there yet, and why; empty when all are."""
-        states, unlisted = self.roster.states(), self.unlisted
+        unlisted = self.unlisted
         absent = [
-            states[server].text
-            for server in self.catalog.missing
-            if server in states and not isinstance(unlisted.get(server), UpstreamIsToolfold)
+            state.text
+            for server, state in self.missing(scope).items()
+            if not isinstance(unlisted.get(server), UpstreamIsToolfold)
         ]
         more = f"; and {len(absent) - _ABSENT_SHOWN} more" if len(absent) > _ABSENT_SHOWN else ""
         return f"Not available now: {'; '.join(absent[:_ABSENT_SHOWN])}{more}" if absent else ""

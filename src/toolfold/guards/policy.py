@@ -86,7 +86,7 @@ class Policy:
                 known[entry.digest] = seen
             return seen
 
-        return Scope(key, allow)
+        return Scope(key, allow, lambda server: _may_know(server, rules))
 
     def denial(self, caller: str, tool: ToolDefinition) -> Decision | None:
         """Why a caller may not call a tool in any session and with any arguments; None if it may."""
@@ -136,6 +136,14 @@ class _Rule:
     def concerns(self, caller: str) -> bool:
         return self._caller is None or self._caller.match(caller) == EXACT
 
+    def covers(self, server: str) -> bool:
+        """Whether it matches every tool of a server, by whomever and however it is called."""
+        return not self.conditional and not self._when and self._target.covers(server)
+
+    def concerns_some(self, server: str) -> bool:
+        """Whether it may match something of a server."""
+        return self._target.concerns_some(server)
+
     def match(self, call: Call, effects: Effects, schema: Mapping[str, Any]) -> Match:
         if not self.concerns(call.run.caller) or (self._group is not None and self._group not in call.run.groups):
             return NO
@@ -176,6 +184,17 @@ def _by_profile(profile: Profile, effects: Effects) -> Decision:
     if profile == "careful":
         return Decision("ask", name, effects.reason) if effects.destructive else Decision("allow", name)
     return Decision("ask" if profile == "strict" else "deny", name, "it is not marked as read-only")
+
+
+def _may_know(server: str, rules: Iterable[_Rule]) -> bool:
+    """Whether some tool of a server may be allowed, whatever its tools are."""
+    for rule in rules:
+        if rule.do == "deny":
+            if rule.covers(server):
+                return False
+        elif rule.concerns_some(server):
+            return True
+    return True
 
 
 def _strictest(stricter: Decision | None, decision: Decision) -> Decision:

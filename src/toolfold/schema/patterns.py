@@ -148,9 +148,17 @@ class TargetPattern:
         if kind == self._kind:
             return max((min(left.match(server), right.match(name)) for left, right in self._splits), default=NO)
         # What is said of all tools of a server is meant of its resources and prompts, if it is a restriction.
-        if self._kind == "tool" and any(right.matches_all and left.match(server) for left, right in self._splits):
-            return LOOSE
-        return NO
+        return LOOSE if self.covers(server) else NO
+
+    def covers(self, server: str) -> bool:
+        """Whether it means all tools of a server, if it is a restriction."""
+        if self._kind != "tool":
+            return False
+        return self._everything or any(right.matches_all and left.match(server) for left, right in self._splits)
+
+    def concerns_some(self, server: str) -> bool:
+        """Whether it may mean something of a server."""
+        return self._everything or any(left.match(server) == EXACT for left, _ in self._splits)
 
 
 def read_name(text: str) -> str:

@@ -50,7 +50,8 @@ class Workshop:
     def _review(self, code: str, caller: str) -> RunError | None:
         from toolfold.review.review import review
 
-        names = self._catalog.names_in(self._chain.scope(caller))
+        scope = self._chain.scope(caller)
+        names = self._catalog.names_in(scope)
 
         def denied(module: str, function: str) -> str:
             found = self._catalog.names.resolve(module, function)
@@ -58,9 +59,10 @@ class Workshop:
             return self._chain.denial(caller, tool) if tool is not None else ""
 
         # A server that is not listed yet has no module: say so, and why.
-        states = self._live.roster.states()
-        missing = {server: states[server].text for server in self._catalog.missing if server in states}
-        absent = {self._catalog.names.coming(name): text.removeprefix(f"{name}: ") for name, text in missing.items()}
+        absent = {
+            self._catalog.names.coming(name): state.text.removeprefix(f"{name}: ")
+            for name, state in self._live.missing(scope).items()
+        }
         findings = review(code, names, self._catalog.shown_tool, self._validators, denied, absent)
         if not findings:
             return None

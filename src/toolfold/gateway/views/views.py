@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolfold.skills.store import SkillStore
     from toolfold.telemetry.audit_reader import Filter
     from toolfold.telemetry.totals import Totals
+    from toolfold.upstream.roster import ServerState
 
 _LONGEST_FILE = 10_000_000
 _MOST_ROWS = 100
@@ -48,17 +49,13 @@ class Views:
 
     async def servers(self, viewer: Viewer) -> shapes.Servers:
         fold = self._fold
-        scope = fold.scope(viewer.caller)
-        known = {info.name: info for info in View.of(fold.catalog.entries, fold.catalog.servers, scope.allow).servers}
+        known = self._known(viewer)
         health = {each.server: each for each in fold.fleet.health()}
-        states = fold.roster.states()
+        states = self._states(viewer)
         uses = await self._uses() if viewer.owner else {}
         found: list[shapes.Server] = []
         for name in sorted({*known, *states}):
-            info = known.get(name)
-            if info is None and any(each.name == name for each in fold.catalog.servers):
-                continue  # nothing that this viewer may know of
-            shown = _server(name, info)
+            shown = _server(name, known.get(name))
             if (state := states.get(name)) is not None:
                 shown.state, shown.next_try_in = state.state, state.next_try_in
                 if state.error is not None:
@@ -74,6 +71,15 @@ class Views:
             shown.calls = sum(count for (server, _), count in uses.items() if server == name)
             found.append(shown)
         return shapes.Servers(servers=found)
+
+    def _known(self, viewer: Viewer) -> dict[str, ServerInfo]:
+        """What the catalog knows of the servers that a viewer may know of."""
+        catalog, scope = self._fold.catalog, self._fold.scope(viewer.caller)
+        return {info.name: info for info in View.of(catalog.entries, catalog.servers, scope.allow, scope.knows).servers}
+
+    def _states(self, viewer: Viewer) -> dict[str, ServerState]:
+        hidden = {info.name for info in self._fold.catalog.servers}.difference(self._known(viewer))
+        return {name: state for name, state in self._fold.roster.states().items() if name not in hidden}
 
     async def server(self, viewer: Viewer, name: str) -> shapes.Server:
         for each in (await self.servers(viewer)).servers:
@@ -312,7 +318,7 @@ class Views:
     async def overview(self, viewer: Viewer) -> shapes.Overview:
         fold = self._fold
         states: dict[str, int] = {}
-        for state in fold.roster.states().values():
+        for state in self._states(viewer).values():
             states[state.state] = states.get(state.state, 0) + 1
         whose = viewer.only(None)
         return shapes.Overview(
