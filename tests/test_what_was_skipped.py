@@ -31,7 +31,8 @@ def test_each_reason_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist.plugin", "-n", "2"]
     done = subprocess.run(
-        [*command, "--rootdir", str(tmp_path), "-c", "/dev/null", str(tmp_path)],
+        # A folder of its own: in the common one it would first remove what earlier runs of the suite left, for minutes.
+        [*command, "--basetemp", str(tmp_path / "its"), "--rootdir", str(tmp_path), "-c", "/dev/null", str(tmp_path)],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
