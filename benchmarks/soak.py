@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +40,8 @@ _BAD = {
 _TIMEOUT = 0.5
 _SESSIONS = 8
 _SETTLING = 30.0
+_WARMING = 10
+"""One in so many runs comes before the first count: C libraries (the allocator, SQLite) fill their caches meanwhile."""
 _MORE_ZYGOTES = 2
 """A zygote is replaced after some runs; the first one lives for its sessions, the last but one for what waits."""
 _OF_A_ZYGOTE = {"processes": 2, "descriptors": 7}
@@ -96,14 +97,16 @@ async def _inside(
 ) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """How the runs ended, and the counts before and after them."""
     endings: Counter[str] = Counter()
-    numbers = itertools.count()
     started = time.monotonic()
 
-    async def worker(fold: Toolfold) -> None:
-        while (number := next(numbers)) < runs:
+    async def worker(fold: Toolfold, numbers: Iterator[int]) -> None:
+        for number in numbers:
             endings[await _one(fold, number)] += 1
             if number and number % 500 == 0:
                 progress(f"{number:,} of {runs:,} runs, {number / (time.monotonic() - started):.0f} a second")
+
+    async def together(fold: Toolfold, numbers: Iterator[int]) -> None:
+        await asyncio.gather(*(worker(fold, numbers) for _ in range(2 * (os.cpu_count() or 1))))
 
     async with Toolfold.open({"servers": {}}, data_dir=data_dir) as fold:
         # Sessions open, threads start and caches fill; what counts is what comes after.
@@ -112,8 +115,9 @@ async def _inside(
             await fold.run(_IN_SESSION, session=f"good-{number}")
         await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.1) for _ in range(64)))
         await asyncio.gather(*(fold.run(_GOOD % number) for number in range(20)))
+        await together(fold, iter(range(runs // _WARMING)))
         before = await _settled(data_dir)
-        await asyncio.gather(*(worker(fold) for _ in range(2 * (os.cpu_count() or 1))))
+        await together(fold, iter(range(runs // _WARMING, runs)))
         after = await _settled(data_dir)
     return dict(endings), before, after
 

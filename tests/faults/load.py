@@ -100,9 +100,11 @@ class Load:
                     self.book.noted.append(number)
             case "cancel":
                 run = asyncio.create_task(self._run(client, SLOW, random_.choice([None, f"slow-{owner}"])))
-                await asyncio.wait([run], timeout=random_.uniform(0.01, 0.3))
-                run.cancel()
-                await asyncio.gather(run, return_exceptions=True)
+                try:
+                    await asyncio.wait([run], timeout=random_.uniform(0.01, 0.3))
+                finally:
+                    run.cancel()
+                    await asyncio.gather(run, return_exceptions=True)
                 self.book.endings["cancelled"] += 1
             case "search":
                 answer: Any = await client.call_tool("search_tools", {"query": "add two numbers"})
